@@ -1,0 +1,223 @@
+"""Prices of a release, from a posterior and sensitivities: how private it is, for whom.
+
+Every formula takes the posterior in factors, ``M = diag(gamma) + left right'``, and costs
+``O(m p^2)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp import privacy
+from pymc_dp.noise import SPACING, IndependentPlan, JointPlan, Plan, price
+from pymc_dp.posterior import Array, GaussianPosterior
+from pymc_dp.smoothing import smooth_independent, smooth_joint
+
+Mechanism = Literal["joint", "independent"]
+PLANS: dict[str, type[JointPlan] | type[IndependentPlan]] = {
+    "joint": JointPlan,
+    "independent": IndependentPlan,
+}
+SMOOTH = {"joint": smooth_joint, "independent": smooth_independent}
+
+ORDERS = np.concatenate(
+    [[1.01, 1.1, 1.25, 1.5, 1.75], np.arange(2.0, 33.0), [48, 64, 96, 128, 256]]
+)
+DELTAS = np.array([1e-10, 1e-8, 1e-6, 1e-5, 1e-4])
+
+LONG_NAMES = {
+    "posterior_sd": "posterior standard deviation of theta",
+    "theta_smoothed_sd": "standard deviation of theta given the released draw",
+    "sensitivity": "largest change of the direct estimate by one protected unit",
+    "rho_respondent": "zCDP price of a joint draw for a record of the area",
+    "rho_beta": "part of that price that all areas' digits carry (coefficients)",
+    "rho_area": "zCDP price of publishing this area alone, worst record of any area",
+    "rho_area_ideal": "the same for an ideal Gaussian, without the digits of a lattice draw",
+    "rho_independent": "zCDP price of noise independent by area, for a record of the area",
+    "rho_unshrunk": "zCDP price without shrinkage, sensitivity^2 / (2 D)",
+    "propagation_own": "gamma, the diagonal part of the propagation matrix",
+    "propagation_left": "left factor of the propagation matrix",
+    "propagation_right": "right factor of the propagation matrix",
+    "rdp": "Renyi divergence bound of the whole release",
+    "epsilon": "epsilon of the whole release at delta, exact Gaussian",
+    "epsilon_zcdp": "epsilon of the whole release at delta, from zCDP alone",
+    "epsilon_area": "epsilon at delta of publishing one area alone",
+    "rho": "zCDP price of the whole release",
+    "mu": "Gaussian-DP parameter of the whole release",
+}
+
+
+@dataclass(frozen=True)
+class Prices:
+    """zCDP prices, one an area; see the table of names in :mod:`pymc_dp.guarantee`."""
+
+    respondent: Array
+    beta: Array
+    area: Array
+    area_ideal: Array
+    independent: Array
+    unshrunk: Array
+
+    def joint(self, mechanism: Mechanism) -> float:
+        """Price of the whole release: the largest over respondents."""
+        by_area = self.respondent if mechanism == "joint" else self.independent
+        return float(by_area.max())
+
+
+def prices(
+    posterior: GaussianPosterior, sensitivity: Array, bound: float, mechanism: Mechanism = "joint"
+) -> Prices:
+    r"""Price one posterior draw.
+
+    Parameters
+    ----------
+    posterior : GaussianPosterior
+    sensitivity : ndarray of shape (m,)
+        ``s_j``, zero where there is no sample.
+    bound : float
+        Public bound of the absolute direct estimates, for the rounding error of the draw.
+    mechanism : {"joint", "independent"}
+        Decides ``area``: the digits of a joint draw show the shared noise as well.
+
+    Returns
+    -------
+    Prices
+
+    Notes
+    -----
+    A record of area j moves only ``y_j``, so the likelihood ratio of the whole vector depends
+    on ``theta_j`` alone, and releasing every area costs
+    :math:`s_j^2 \Sigma_{jj} / (2 D_j^2)`, exactly what releasing area j costs. With
+    independent noise the price is :math:`\sum_i M_{ij}^2 s_j^2 / (2\Sigma_{ii})`. Prices of
+    what is drawn include the rounding of the lattice draw.
+    """
+    joint, independent = JointPlan(posterior, bound), IndependentPlan(posterior, bound)
+    respondent = price(joint.norm, sensitivity, joint.slack)
+    beta = price(joint.shared_norm, sensitivity, joint.slack)
+    ideal = _largest_by_area(posterior, sensitivity, independent.scale)
+    if mechanism == "joint":
+        area = np.maximum(respondent, _largest_other(beta))
+    else:
+        area = (np.sqrt(2 * ideal) * (1 + 1e-12) + independent.slack) ** 2 / 2
+    return Prices(
+        respondent=respondent,
+        beta=beta,
+        area=area,
+        area_ideal=ideal,
+        independent=price(independent.norm, sensitivity, independent.slack),
+        unshrunk=sensitivity**2 * posterior.precision / 2,
+    )
+
+
+def _largest_other(values: Array) -> Array:
+    """For each entry, the largest of the others."""
+    if values.size == 1:
+        return np.zeros(1)
+    second, first = np.partition(values, -2)[-2:]
+    out = np.full_like(values, first)
+    out[np.argmax(values)] = second
+    return out
+
+
+def _largest_by_area(posterior: GaussianPosterior, sensitivity: Array, scale: Array) -> Array:
+    """``max_j M_ij^2 s_j^2 / (2 Sigma_ii)`` for each area i.
+
+    Columns are taken by decreasing norm of ``right_j s_j`` and rows drop out once
+    Cauchy-Schwarz says that no later column can exceed their best: exact, and nearly linear
+    in m because an area's own record dominates.
+    """
+    left, column = posterior.left, posterior.right * sensitivity[:, None]
+    best = posterior.gamma * sensitivity + (left * column).sum(axis=1)
+    row_norm, column_norm = (np.sqrt((v**2).sum(axis=1)) for v in (left, column))
+    order = np.argsort(-column_norm)
+    step = 256
+    for start in range(0, order.size, step):
+        chunk = order[start : start + step]
+        active = np.flatnonzero(row_norm * column_norm[chunk[0]] > best)
+        if not active.size:
+            break
+        for rows in np.array_split(active, -(-active.size // 8192)):
+            found = np.abs(left[rows] @ column[chunk].T).max(axis=1)
+            best[rows] = np.maximum(best[rows], found)
+    return np.asarray((scale * best) ** 2 / 2)
+
+
+def guarantee_dataset(
+    posterior: GaussianPosterior,
+    sensitivity: Array,
+    area: np.ndarray,
+    *,
+    bound: float,
+    mechanism: Mechanism,
+    claim: str,
+    draws: int = 1,
+) -> xr.Dataset:
+    """The guarantee of a release as a labelled data set; every figure says its kind of claim.
+
+    Parameters
+    ----------
+    posterior : GaussianPosterior
+    sensitivity : ndarray of shape (m,)
+    area : ndarray of str of shape (m,)
+    bound : float
+    mechanism : {"joint", "independent"}
+    claim : str
+        Words that go with every figure.
+    draws : int
+        Number of draws released together; rho adds.
+
+    Returns
+    -------
+    xr.Dataset
+        On ``area``, ``order`` and ``delta``, as the page on the group's schema lists.
+    """
+    p = prices(posterior, sensitivity, bound, mechanism)
+    plan: Plan = PLANS[mechanism](posterior, bound)
+    rho = draws * p.joint(mechanism)
+    # A draw's k coordinates each err by the lattice's distance from a Gaussian.
+    lattice = {"spacing": SPACING, "coordinates": draws * plan.moved}
+    _, smoothed_sd = SMOOTH[mechanism](posterior, np.zeros(area.size))
+    by_area = {
+        "posterior_sd": np.sqrt(posterior.variance),
+        "theta_smoothed_sd": smoothed_sd,
+        "sensitivity": sensitivity,
+        "rho_respondent": draws * p.respondent,
+        "rho_beta": draws * p.beta,
+        "rho_area": draws * p.area,
+        "rho_area_ideal": draws * p.area_ideal,
+        "rho_independent": draws * p.independent,
+        "rho_unshrunk": draws * p.unshrunk,
+        "propagation_own": posterior.gamma,
+    }
+    data = xr.Dataset(
+        {name: ("area", values) for name, values in by_area.items()}
+        | {
+            "propagation_left": (("area", "factor"), posterior.left),
+            "propagation_right": (("area_bis", "factor"), posterior.right),
+            "rdp": ("order", privacy.rdp(rho, ORDERS)),
+            "epsilon": ("delta", privacy.lattice_epsilon(rho, DELTAS, **lattice)),
+            "epsilon_zcdp": ("delta", privacy.epsilon_zcdp(rho, DELTAS)),
+            "epsilon_area": (
+                ("area", "delta"),
+                privacy.lattice_epsilon(draws * p.area[:, None], DELTAS, **lattice),
+            ),
+            "rho": ((), rho),
+            "mu": ((), privacy.mu(rho)),
+        },
+        coords={
+            "area": area,
+            "area_bis": area,
+            "factor": np.arange(posterior.left.shape[1]),
+            "order": ORDERS,
+            "delta": DELTAS,
+        },
+    )
+    for name, words in LONG_NAMES.items():
+        data[name].attrs["long_name"] = words
+        if name.startswith(("rho", "rdp", "epsilon", "mu")):
+            data[name].attrs["claim"] = claim
+    return data
