@@ -7,7 +7,9 @@ of derivatives could not replace it: comparisons, rounding and casts have zero d
 
 from __future__ import annotations
 
+import contextlib
 import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any
@@ -162,13 +164,15 @@ _SCALAR_RULES: dict[type, Rule] = {
 
 
 def _rules(rule: Rule, *names: str) -> dict[type, Rule]:
-    """Rules for the classes that this version of PyTensor or PyMC has."""
+    """Rules for the classes that this version of PyTensor or PyMC has, wherever it keeps them."""
     found = {}
     for name in names:
         module, _, attribute = name.rpartition(".")
-        cls = getattr(import_module(module), attribute, None)
-        if cls is not None:
-            found[cls] = rule
+        with contextlib.suppress(ModuleNotFoundError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # a class that has moved
+            cls = getattr(import_module(module), attribute, None)
+            if cls is not None:
+                found[cls] = rule
     return found
 
 
@@ -215,8 +219,11 @@ _RULES: dict[type, Rule] = {
     **_rules(
         _second_only,
         "pytensor.tensor.slinalg.SolveTriangular",
+        "pytensor.tensor.linalg.SolveTriangular",
         "pytensor.tensor.slinalg.CholeskySolve",
+        "pytensor.tensor.linalg.CholeskySolve",
         "pytensor.tensor.slinalg.Solve",
+        "pytensor.tensor.linalg.Solve",
     ),
     **_rules(_cumulative, "pytensor.tensor.extra_ops.CumOp"),
 }

@@ -170,8 +170,8 @@ def price(norm: Array, sensitivity: Array, slack: Array) -> Array:
     return np.where(sensitivity > 0, distance**2 / 2, 0.0)
 
 
-def add_noise(plan: Plan, y: Array, distance: float, claimed: float) -> Array:
-    """One noisy statistic: ``S y`` rounded to the lattice, plus discrete Gaussian noise.
+def noisy_statistics(plan: Plan, y: Array, distance: float, claimed: float, draws: int) -> Array:
+    """``S y`` rounded to the lattice, plus discrete Gaussian noise, once a draw.
 
     Parameters
     ----------
@@ -181,7 +181,12 @@ def add_noise(plan: Plan, y: Array, distance: float, claimed: float) -> Array:
     distance : float
         Largest distance between the computed statistics of neighbouring data sets.
     claimed : float
-        The zCDP price that the caller states; OpenDP's own map must not exceed it.
+        The zCDP price of one draw that the caller states; OpenDP's own map must not exceed it.
+    draws : int
+
+    Returns
+    -------
+    ndarray of shape (draws, plan.size)
 
     Raises
     ------
@@ -197,7 +202,7 @@ def add_noise(plan: Plan, y: Array, distance: float, claimed: float) -> Array:
     # OpenDP rounds its figure up once more, in the last places.
     if measurement.map(distance) > claimed * (1 + 1e-9):
         raise RuntimeError("OpenDP prices this release above the claim; nothing was drawn")
-    return np.asarray(measurement(statistic), dtype=float)
+    return np.array([measurement(statistic) for _ in range(draws)], dtype=float)
 
 
 def _gaussian(size: int) -> Any:

@@ -9,6 +9,7 @@ interpreted NumPy: compiled PyTensor code may use fast-math.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,8 +95,15 @@ def read_model(model: pm.Model, target: str = "theta") -> Reading:
     if target not in model.named_vars:
         raise ValueError(f"the model has no variable {target!r}")
     symbolic = _symbolic(model, target)
+    if isinstance(model.rvs_to_values[model[symbolic.observed]], Constant):
+        warnings.warn(
+            f"the observed {symbolic.observed!r} is a constant array: sampling this model writes "
+            "the data into the compile cache on disk; pass observed=pm.Data(...) instead",
+            UserWarning,
+            stacklevel=3,
+        )
     _prove(model, symbolic)
-    _refuse_hidden_data(symbolic)
+    _refuse_hidden_data(model, symbolic)
     arrow = read_arrow(symbolic)
     if arrow is None:
         raise NotLinearGaussianError(
@@ -121,10 +129,10 @@ def _symbolic(model: pm.Model, target: str) -> SymbolicModel:
         names = name_some(v.name for v in model.observed_RVs) or "none"
         raise NotLinearGaussianError(f"exactly one observed variable is needed, found {names}")
     [observed] = model.observed_RVs
+    if observed.dtype != "float64":
+        raise NotLinearGaussianError(f"the observed {observed.name!r} is of type {observed.dtype}")
     data = model.rvs_to_values[observed]
     values = np.asarray(data.data if isinstance(data, Constant) else data.get_value())
-    if values.dtype != np.float64:
-        values = values.astype(float)
     if not np.isfinite(values).all():
         raise ValueError(f"{(~np.isfinite(values)).sum()} observed values are not finite")
 
@@ -137,7 +145,10 @@ def _symbolic(model: pm.Model, target: str) -> SymbolicModel:
         model.rvs_to_values[rv]: latents[rv.name] for rv in model.free_RVs
     }
     swap[data] = y
-    terms = model.logp(vars=[*model.free_RVs, observed], sum=False)
+    try:
+        terms = model.logp(vars=[*model.free_RVs, observed], sum=False)
+    except ValueError as error:  # a random number that is no variable of the model, say
+        raise NotLinearGaussianError(f"PyMC finds no log density: {error}") from error
     expressions = [*terms, *model.replace_rvs_by_values([model[target]])]
     swapped = graph_replace(expressions, swap, strict=False)
     return SymbolicModel(
@@ -187,24 +198,32 @@ def _prove(model: pm.Model, symbolic: SymbolicModel) -> None:
     )
 
 
-def _refuse_hidden_data(symbolic: SymbolicModel) -> None:
-    """Refuse a constant equal to the observed data: a dependence that no derivative shows."""
-    y = symbolic.values
-    if y.size < 2 or (y == y[0]).all():
+def _refuse_hidden_data(model: pm.Model, symbolic: SymbolicModel) -> None:
+    """Refuse a constant that follows the observed data: a dependence no derivative shows.
+
+    The model's own graph is walked, not the log density's, where PyMC has folded constants.
+    """
+    y = symbolic.values - symbolic.values.mean()
+    own = {model.rvs_to_values[rv] for rv in model.observed_RVs}
+    if y.size < 3 or not y.any():
         return
-    for node in ancestors([*symbolic.factors.values(), symbolic.target]):
-        value = getattr(node, "data", None) if isinstance(node, Constant) else None
-        if value is None and node.owner is None and hasattr(node, "get_value"):
-            value = node.get_value(borrow=True)
+    for node in ancestors([*model.basic_RVs, *model.deterministics]):
+        if node.owner is not None or node in own:
+            continue
+        value = node.data if isinstance(node, Constant) else getattr(node, "get_value", dict)()
         if (
-            isinstance(value, np.ndarray)
-            and value.size == y.size
-            and np.array_equal(value.ravel(), y)
+            not isinstance(value, np.ndarray)
+            or value.size != y.size
+            or value.dtype.kind not in "fiu"
         ):
+            continue
+        x = value.ravel() - value.mean()
+        # Correlation one: the data themselves, or centred, scaled or shifted.
+        if x.any() and abs(x @ y) >= (1 - 1e-12) * np.sqrt((x @ x) * (y @ y)):
             raise NotLinearGaussianError(
-                f"a constant of the model equals the observed {symbolic.observed!r}: the target "
-                "may depend on the data in a way that cannot be seen; build it from the "
-                "observed variable or from the pm.Data that holds it"
+                f"a constant of the model follows the observed {symbolic.observed!r} exactly: "
+                "the target may depend on the data in a way that cannot be seen; build it from "
+                "the observed variable or from the pm.Data that holds it"
             )
 
 

@@ -16,7 +16,7 @@ import xarray as xr
 from pymc_dp import io
 from pymc_dp.checks import name_some
 from pymc_dp.guarantee import PLANS, SMOOTH, Mechanism, guarantee_dataset
-from pymc_dp.noise import EXPONENT, add_noise
+from pymc_dp.noise import EXPONENT, noisy_statistics
 from pymc_dp.posterior import Array, GaussianPosterior
 from pymc_dp.recognition import hold, read_model, variance_components
 from pymc_dp.record import (
@@ -244,9 +244,8 @@ class PrivateRelease:
 
     def _noisy_draws(self, draws: int, rho: float) -> Array:
         plan = PLANS[self.mechanism](self._posterior, self._bound)
-        # OpenDP's price of one draw at this distance is rho / draws.
         distance = math.sqrt(2 * rho / draws)
-        noisy = [add_noise(plan, self._y, distance, rho / draws) for _ in range(draws)]
+        noisy = noisy_statistics(plan, self._y, distance, rho / draws, draws)
         decimals = self._facts["publishing_decimals"]
         return np.round(np.stack([plan.publish(w) for w in noisy]), decimals)
 

@@ -1,0 +1,283 @@
+"""Models are read with proof or refused: the forms of Fay-Herriot, and adversaries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import xarray as xr
+
+from pymc_dp.models import fay_herriot
+from pymc_dp.posterior import fay_herriot_posterior
+from pymc_dp.recognition import NotLinearGaussianError, hold, read_model, variance_components
+
+M = 9
+RNG = np.random.default_rng(4)
+X = np.column_stack([np.ones(M), RNG.normal(size=M)])
+D = 10.0 ** RNG.uniform(-10, 2, M)
+Y = RNG.normal(size=M)
+A = 0.3**2
+AREA = [f"area {i}" for i in range(M)]
+
+
+def model(build):
+    """A model with the usual inputs in context; ``build(beta_mean)`` adds the rest."""
+    with pm.Model(coords={"area": AREA, "k": range(2)}) as context:
+        beta = pm.Flat("beta", dims="k")
+        build(X @ beta)
+    return context
+
+
+def observe(theta, **kwargs):
+    pm.Normal("y", theta, np.sqrt(D), observed=pm.Data("direct", Y), dims="area", **kwargs)
+
+
+def centred(mu):
+    observe(pm.Normal("theta", mu, 0.3, dims="area"))
+
+
+def noncentred(mu):
+    z = pm.Normal("z", dims="area")
+    observe(pm.Deterministic("theta", mu + 0.3 * z, dims="area"))
+
+
+def scaled_effects(mu):
+    u = pm.Normal("u", 0.0, 3.0, dims="area")
+    observe(pm.Deterministic("theta", mu + 0.1 * u, dims="area"))
+
+
+def shifted_effects(mu):
+    u = pm.Normal("u", 5.0, 0.3, dims="area")
+    observe(pm.Deterministic("theta", mu + u - 5.0, dims="area"))
+
+
+def own_effect_name(mu):
+    u = pm.Normal("u", 0.0, 0.3, dims="area")
+    theta = pm.Deterministic("theta", u + mu, dims="area")
+    pm.Normal("y", theta, tau=1 / D, observed=pm.Data("direct", Y), dims="area")
+
+
+def marginal(mu):
+    z = pm.Normal("z", dims="area")
+    y = pm.Normal("y", mu, np.sqrt(A + D), observed=pm.Data("direct", Y), dims="area")
+    gamma = A / (A + D)
+    spread = np.sqrt(gamma * D)
+    pm.Deterministic("theta", gamma * y + D / (A + D) * mu + spread * z, dims="area")
+
+
+def marginal_from_data(mu):
+    z = pm.Normal("z", dims="area")
+    direct = pm.Data("direct", Y)
+    pm.Normal("y", mu, np.sqrt(A + D), observed=direct, dims="area")
+    gamma = A / (A + D)
+    spread = np.sqrt(gamma * D)
+    pm.Deterministic("theta", gamma * direct + D / (A + D) * mu + spread * z, dims="area")
+
+
+def permuted(mu):
+    order = np.arange(M)[::-1].copy()
+    theta = pm.Normal("theta", mu, 0.3, dims="area")
+    pm.Normal("y", theta[order], np.sqrt(D[order]), observed=pm.Data("direct", Y[order]))
+
+
+FORMS = [
+    centred,
+    noncentred,
+    scaled_effects,
+    shifted_effects,
+    own_effect_name,
+    marginal,
+    marginal_from_data,
+    permuted,
+]
+
+
+# 1e-10: the numbers are read from derivatives, not from differences.
+@pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
+def test_every_algebraic_form_of_fay_herriot_gives_the_same_posterior(form):
+    reading = read_model(model(form))
+    want = fay_herriot_posterior(A, 1 / D, X)
+    post = reading.posterior
+    np.testing.assert_allclose(post.variance, want.variance, rtol=1e-10)
+    np.testing.assert_allclose(post.propagation(), want.propagation(), rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(post.mean(reading.estimate), want.mean(Y), rtol=1e-9, atol=1e-10)
+    np.testing.assert_array_equal(reading.estimate, Y)
+    assert list(reading.area) == AREA
+
+
+@pytest.mark.parametrize("parametrization", ["auto", "centered", "noncentered"])
+@pytest.mark.parametrize("sigma_u", [0.0, 0.3])
+@pytest.mark.parametrize("unsampled", [False, True])
+@pytest.mark.parametrize("proper", [False, True])
+def test_the_builders_forms_are_read_exactly(parametrization, sigma_u, unsampled, proper):
+    if parametrization == "centered" and sigma_u == 0:
+        pytest.skip("the centred form has no density at sigma_u = 0")
+    estimate, variance = Y.copy(), D.copy()
+    if unsampled:
+        estimate[[2, 5]] = variance[[2, 5]] = np.nan
+    direct = xr.Dataset(
+        {"estimate": ("area", estimate), "variance": ("area", variance)}, coords={"area": AREA}
+    )
+    built = fay_herriot(
+        direct,
+        "~ x",
+        pd.DataFrame({"x": X[:, 1]}, index=AREA),
+        sigma_u=sigma_u,
+        beta_prior=pm.Normal.dist(1.0, 2.0) if proper else None,
+        parametrization=parametrization,
+    )
+    reading = read_model(built)
+    prior = {"prior_precision": np.eye(2) / 4, "prior_shift": np.ones(2) / 4} if proper else {}
+    precision = np.where(np.isnan(variance), 0.0, 1 / np.nan_to_num(variance, nan=1.0))
+    want = fay_herriot_posterior(sigma_u**2, precision, X, **prior)
+    np.testing.assert_allclose(reading.posterior.variance, want.variance, rtol=1e-10)
+    np.testing.assert_allclose(reading.posterior.gamma, want.gamma, rtol=1e-10)
+    got = reading.posterior.mean(np.nan_to_num(estimate))
+    np.testing.assert_allclose(got, want.mean(np.nan_to_num(estimate)), rtol=1e-9, atol=1e-10)
+    np.testing.assert_array_equal(reading.estimate, estimate)
+
+
+def test_region_effects_with_a_normal_prior_are_coefficients():
+    region = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2])
+
+    def build(mu):
+        effect = pm.Normal("region", 0.0, 0.5, shape=3)
+        observe(pm.Normal("theta", mu + effect[region], 0.3, dims="area"))
+
+    wide = np.column_stack([X, np.eye(3)[region]])
+    precision = np.diag([0, 0, 4, 4, 4.0])
+    want = fay_herriot_posterior(A, 1 / D, wide, prior_precision=precision)
+    post = read_model(model(build)).posterior
+    np.testing.assert_allclose(post.variance, want.variance, rtol=1e-10)
+
+
+def free_scale(mu):
+    observe(pm.Normal("theta", mu, pm.HalfNormal("s", 1.0), dims="area"))
+
+
+def test_a_free_variance_component_is_named_with_the_two_ways_out():
+    built = model(free_scale)
+    assert variance_components(built) == ["s"]
+    with pytest.raises(NotLinearGaussianError, match=r"fixed=\{'s': value\}, or pass idata"):
+        read_model(built)
+    held = read_model(hold(built, {"s": 0.3})).posterior
+    np.testing.assert_allclose(held.variance, fay_herriot_posterior(A, 1 / D, X).variance)
+    with pytest.raises(ValueError, match="not free variables of the model: tau; free are beta, s"):
+        hold(built, {"tau": 1.0})
+    with pytest.raises(ValueError, match="'s' at is not finite"):
+        hold(built, {"s": np.nan})
+
+
+ADVERSARIES = {
+    "jump": lambda mu: observe(pm.Normal("theta", mu + 0.5 * pt.gt(mu, 1e3), 0.3, dims="area")),
+    "round": lambda mu: observe(pm.Normal("theta", pt.round(mu), 0.3, dims="area")),
+    "floor": lambda mu: observe(pm.Normal("theta", pt.floor(mu), 0.3, dims="area")),
+    "absolute value": lambda mu: observe(pm.Normal("theta", pt.abs(mu), 0.3, dims="area")),
+    "maximum": lambda mu: observe(pm.Normal("theta", pt.maximum(mu, 0.0), 0.3, dims="area")),
+    "sign": lambda mu: observe(pm.Normal("theta", mu + pt.sign(mu), 0.3, dims="area")),
+    "integer cast": lambda mu: observe(
+        pm.Normal("theta", pt.cast(pt.cast(mu, "int64"), "float64"), 0.3, dims="area")
+    ),
+    "single precision": lambda mu: observe(
+        pm.Normal("theta", pt.cast(pt.cast(mu, "float32"), "float64"), 0.3, dims="area")
+    ),
+    "square": lambda mu: observe(pm.Normal("theta", mu**2, 0.3, dims="area")),
+    "product": lambda mu: observe(pm.Normal("theta", pt.cumprod(mu), 0.3, dims="area")),
+    "Student effects": lambda mu: observe(
+        pm.StudentT("theta", nu=4, mu=mu, sigma=0.3, dims="area")
+    ),
+    "Laplace effects": lambda mu: observe(pm.Laplace("theta", mu, 0.3, dims="area")),
+    "uniform effects": lambda mu: observe(pm.Uniform("theta", -1, 1, dims="area")),
+    "scale from data": lambda mu: pm.Normal(
+        "y",
+        pm.Normal("theta", mu, 0.1 + pt.std(pm.Data("direct", Y)), dims="area"),
+        np.sqrt(D),
+        observed=pm.modelcontext(None)["direct"],
+        dims="area",
+    ),
+    "Poisson counts": lambda mu: pm.Poisson(
+        "y", pt.exp(pm.Normal("theta", mu, 0.3, dims="area")), observed=np.arange(M), dims="area"
+    ),
+    "Student likelihood": lambda mu: pm.StudentT(
+        "y",
+        nu=5,
+        mu=pm.Normal("theta", mu, 0.3, dims="area"),
+        sigma=0.1,
+        observed=pm.Data("direct", Y),
+        dims="area",
+    ),
+    "truncated effects": lambda mu: observe(
+        pm.TruncatedNormal("theta", mu, 0.3, lower=0, dims="area")
+    ),
+    "discrete latent": lambda mu: observe(
+        pm.Normal("theta", mu + pm.Bernoulli("b", 0.5, dims="area"), 0.3, dims="area")
+    ),
+    "random constant": lambda mu: observe(
+        pm.Deterministic(
+            "theta", mu + pm.Normal("u", 0, 0.3, dims="area") + pm.Normal.dist(0, 1), dims="area"
+        )
+    ),
+    "mean from NumPy's y": lambda mu: observe(
+        pm.Normal("theta", mu + 0.1 * pt.as_tensor(Y.copy()), 0.3, dims="area")
+    ),
+    "potential": lambda mu: (
+        observe(pm.Normal("theta", mu, 0.3, dims="area")),
+        pm.Potential("benchmark", -pt.sqr(mu.sum())),
+    ),
+    "two observed": lambda mu: (
+        observe(pm.Normal("theta", mu, 0.3, dims="area")),
+        pm.Normal("y2", mu, 1.0, observed=Y),
+    ),
+    "correlated effects": lambda mu: observe(
+        pm.MvNormal("theta", mu, 0.09 * (np.eye(M) + 0.5), dims="area")
+    ),
+    "scaled mean of y": lambda mu: observe(2 * pm.Normal("theta", mu, 0.3, dims="area")),
+    "shifted mean of y": lambda mu: observe(1 + pm.Normal("theta", mu, 0.3, dims="area")),
+}
+
+
+@pytest.mark.parametrize("name", ADVERSARIES)
+def test_models_that_are_not_fay_herriot_are_refused(name):
+    with pytest.raises(NotLinearGaussianError):
+        read_model(model(ADVERSARIES[name]))
+
+
+def test_a_marginal_form_with_the_wrong_target_is_not_taken_for_fay_herriot():
+    """theta's noise must be gamma D: half of it would understate the price."""
+
+    def build(mu):
+        z = pm.Normal("z", dims="area")
+        y = pm.Normal("y", mu, np.sqrt(A + D), observed=pm.Data("direct", Y), dims="area")
+        gamma = A / (A + D)
+        spread = 0.5 * np.sqrt(gamma * D)
+        pm.Deterministic("theta", gamma * y + D / (A + D) * mu + spread * z, dims="area")
+
+    with pytest.raises(NotLinearGaussianError, match="not a Fay-Herriot model"):
+        read_model(model(build))
+
+
+def test_collinear_flat_coefficients_are_refused_as_improper():
+    with pm.Model() as context:
+        beta = pm.Flat("beta", shape=2)
+        mu = np.ones((M, 2)) @ beta
+        theta = pm.Normal("theta", mu, 0.3)
+        pm.Normal("y", theta, np.sqrt(D), observed=pm.Data("direct", Y))
+    with pytest.raises(ValueError, match="not identified"):
+        read_model(context)
+
+
+def test_data_held_as_a_constant_are_read_with_a_loud_warning():
+    def build(mu):
+        theta = pm.Normal("theta", mu, 0.3, dims="area")
+        pm.Normal("y", theta, np.sqrt(D), observed=Y, dims="area")
+
+    with pytest.warns(UserWarning, match="compile cache"):
+        reading = read_model(model(build))
+    np.testing.assert_array_equal(reading.estimate, Y)
+
+
+def test_a_reading_never_shows_direct_estimates():
+    text = repr(read_model(model(centred)))
+    assert not any(f"{value:.4f}" in text for value in Y)
