@@ -45,6 +45,7 @@ class Slopes:
 
 
 Product = Callable[..., Slopes]
+Direction = tuple[Array, Array, Array]  # in omega, beta and y
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Arrow:
 
     @property
     def marginal(self) -> bool:
+        """Whether theta uses y openly, beside the latents."""
         return bool(self.B.any())
 
     def product(self, omega: Array, beta: Array, y: Array, sign: float = -1.0) -> Slopes:
@@ -104,14 +106,17 @@ def _blocks(symbolic: SymbolicModel) -> list[str]:
     """Names of latents that could be the area effects."""
     if symbolic.target_name in symbolic.latents:
         return [symbolic.target_name]
-    return [name for name, v in symbolic.latents.items() if v.type.ndim == 1]
+    vectors = {k: v.type.shape[0] for k, v in symbolic.latents.items() if v.type.ndim == 1}
+    large = [k for k, size in vectors.items() if size >= symbolic.values.size]
+    return sorted(large, key=lambda k: -vectors[k])
 
 
 def _read_block(symbolic: SymbolicModel, block: str) -> tuple[GaussianPosterior, np.ndarray] | None:
     m = symbolic.latents[block].type.shape[0]
     n = symbolic.values.size
     p = sum(int(np.prod(v.type.shape)) for k, v in symbolic.latents.items() if k != block)
-    product, gradient = _functions(symbolic, block)
+    with pytensor.config.change_flags(traceback__limit=0):  # no stack trace a node: time saved
+        product, gradient = _functions(symbolic, block)
     zero_omega, zero_beta, zero_y = np.zeros(m), np.zeros(p), np.zeros(n)
     at_zero = gradient(zero_omega, zero_beta, zero_y)
     if at_zero.theta.size != m or p == 0 or n > m:
@@ -171,9 +176,10 @@ def _agrees(arrow: Arrow, product: Product, gradient: Product, at_zero: Slopes) 
     rng = np.random.default_rng(20_240_229)  # checks a structure; has no part in any release
     m, p, n = arrow.kappa.size, arrow.P0.shape[0], arrow.tau.size
 
-    def same(got: Slopes, arguments: tuple[Array, Array, Array], base: Slopes | None) -> bool:
+    def same(got: Slopes, arguments: Direction, base: Slopes | None) -> bool:
         want = arrow.product(*arguments)
-        size = _absolute(arrow).product(*map(np.abs, arguments), sign=1.0)
+        omega, beta, y = map(np.abs, arguments)
+        size = _absolute(arrow).product(omega, beta, y, sign=1.0)
         for f in fields(Slopes):
             g, w, s = (getattr(v, f.name) for v in (got, want, size))
             b = 0.0 if base is None else getattr(base, f.name)
@@ -182,8 +188,10 @@ def _agrees(arrow: Arrow, product: Product, gradient: Product, at_zero: Slopes) 
         return True
 
     for scale in (1.0, 1e3):
-        direction = rng.normal(size=m), rng.normal(size=p), rng.normal(size=n)
-        point = tuple(scale * rng.normal(size=k) for k in (m, p, n))
+        direction, point = (
+            (f * rng.normal(size=(m,)), f * rng.normal(size=(p,)), f * rng.normal(size=(n,)))
+            for f in (1.0, scale)
+        )
         if not same(product(*direction, at=point), direction, None):
             return False
         if not same(gradient(*point), point, at_zero):
@@ -268,8 +276,8 @@ def _functions(symbolic: SymbolicModel, block: str) -> tuple[Product, Product]:
 
     gradients, products = [], []
     for term in (likelihood, own, rest):
-        gradient, along = slope(term)
-        gradients += gradient
+        first, along = slope(term)
+        gradients += first
         products += pt.grad(along, variables, disconnected_inputs="ignore")
     _, along = slope((symbolic.target * weight).sum())
     pushed = pt.grad(along, weight, disconnected_inputs="ignore")

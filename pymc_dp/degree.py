@@ -128,7 +128,7 @@ def _power(node: Apply, d: Sequence[float]) -> float:
 
 
 def _cast(node: Apply, d: Sequence[float]) -> float:
-    source, target = (np.dtype(v.type.dtype) for v in (node.inputs[0], node.outputs[0]))  # type: ignore[attr-defined]
+    source, target = (np.dtype(v.type.dtype) for v in (node.inputs[0], node.outputs[0]))
     widens = source.kind == target.kind == "f" and target.itemsize >= source.itemsize
     return d[0] if widens else UNKNOWN
 

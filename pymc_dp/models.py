@@ -168,7 +168,7 @@ def _sigma_u(
                 "from data"
             )
         return pm.HalfNormal("sigma_u", (data.bounds[1] - data.bounds[0]) / 4)
-    if isinstance(sigma_u, Real):
+    if isinstance(sigma_u, Real | float):
         value = float(sigma_u)
         if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
             wanted = "zero or positive" if zero else "positive in the centered form"

@@ -155,7 +155,7 @@ Plan = JointPlan | IndependentPlan
 
 
 def price(norm: Array, sensitivity: Array, slack: Array) -> Array:
-    """zCDP price of a change of at most ``sensitivity`` in one direct estimate.
+    """Price in zCDP of a change of at most ``sensitivity`` in one direct estimate.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ class GaussianPosterior:
 
 
 def fay_herriot_posterior(
-    between_variance: Array,
+    between_variance: Array | float,
     precision: Array,
     design: Array,
     *,
@@ -148,10 +148,12 @@ def fay_herriot_posterior(
 
     weight = precision / (1.0 + A * precision)
     upper = _root(np.vstack([np.sqrt(weight)[:, None] * design, _factor(P0)]))
-    basis = np.linalg.solve(upper.T, design.T).T if p else design
-    inner = np.linalg.solve(upper.T, np.linalg.solve(upper.T, P0).T) if P0.any() else P0
-    shift = np.linalg.solve(upper.T, shift)
-    return GaussianPosterior(A, np.asarray(precision, dtype=float), basis, inner, shift, o)
+
+    def solve(rhs: Array) -> Array:  # R^-1 rhs
+        return np.asarray(np.linalg.solve(upper.T, rhs), dtype=float)
+
+    basis, inner = solve(design.T).T, solve(solve(P0).T)
+    return GaussianPosterior(A, np.asarray(precision, dtype=float), basis, inner, solve(shift), o)
 
 
 def _factor(precision: Array) -> Array:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Literal
 
 ASSUMPTIONS = ("weights", "sampling_variance", "sigma_u", "covariates", "universe")
 SCHEMA_VERSION = 1
+Claim = Literal["formal", "conditional"]
 CONDITIONAL = "conditional (treating the variance components as fixed)"
 NEIGHBOURS = (
     "one unit's outcomes are replaced by any other values in the declared range; weights, area "
@@ -32,7 +33,8 @@ def check_assumptions(assumptions: Mapping[str, str] | None) -> dict[str, str]:
     unknown = [key for key in given if key not in ASSUMPTIONS]
     if unknown:
         raise ValueError(
-            f"unknown assumptions {', '.join(map(repr, unknown))}; known are {', '.join(ASSUMPTIONS)}"
+            f"unknown assumptions {', '.join(map(repr, unknown))}; "
+            f"known are {', '.join(ASSUMPTIONS)}"
         )
     for key, source in given.items():
         if not isinstance(source, str) or not source.strip():
@@ -59,12 +61,12 @@ def variance_components(assumptions: Mapping[str, str], *, plug_in: bool) -> dic
     }
 
 
-def claim_kind(components: Mapping[str, str]) -> str:
+def claim_kind(components: Mapping[str, str]) -> Claim:
     """``formal`` when every variance component is fixed, else ``conditional``."""
     return "formal" if set(components.values()) == {"fixed"} else "conditional"
 
 
-def claim_words(kind: str) -> str:
+def claim_words(kind: Claim) -> str:
     """The words that stand beside every figure."""
     return kind if kind == "formal" else CONDITIONAL
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,7 +117,8 @@ class PrivateRelease:
         self._idata = idata
         self._lock = threading.Lock()
         self._released: xr.Dataset | None = None
-        self._facts = {
+        self._decimals = _decimals(reading.posterior)
+        self._facts: dict[str, Any] = {
             "claim": self.claim,
             "claim_words": claim_words(self.claim),
             "mechanism": mechanism,
@@ -127,7 +128,7 @@ class PrivateRelease:
             "bounds": None if bounds is None else [float(b) for b in bounds],
             "assumptions": declared,
             "lattice_exponent": EXPONENT,
-            "publishing_decimals": _decimals(reading.posterior),
+            "publishing_decimals": self._decimals,
         }
         self._guarantee = self._describe(draws=1)
 
@@ -203,15 +204,14 @@ class PrivateRelease:
                 )
             theta = self._noisy_draws(int(draws), rho)
             smoothed, _ = SMOOTH[self.mechanism](self._posterior, theta)
-            decimals = self._facts["publishing_decimals"]
             dims = ("chain", "draw", "area")
             group["theta"] = (dims, theta[None])
-            group["theta_smoothed"] = (dims, np.round(smoothed, decimals)[None])
+            group["theta_smoothed"] = (dims, smoothed.round(self._decimals)[None])
             group = group.assign_coords(chain=[0], draw=np.arange(draws))
             group["theta"].attrs["long_name"] = "released posterior draw"
             group["theta_smoothed"].attrs["long_name"] = "released draw smoothed once more"
             self._released = group.assign_attrs(
-                created_at=datetime.now(timezone.utc).isoformat(timespec="seconds")
+                created_at=datetime.now(UTC).isoformat(timespec="seconds")
             )
         return io.attach(container, self._released.copy(deep=True))
 
@@ -246,8 +246,7 @@ class PrivateRelease:
         plan = PLANS[self.mechanism](self._posterior, self._bound)
         distance = math.sqrt(2 * rho / draws)
         noisy = noisy_statistics(plan, self._y, distance, rho / draws, draws)
-        decimals = self._facts["publishing_decimals"]
-        return np.round(np.stack([plan.publish(w) for w in noisy]), decimals)
+        return np.stack([plan.publish(w) for w in noisy]).round(self._decimals)
 
     def _describe(self, *, draws: int) -> xr.Dataset:
         data = guarantee_dataset(

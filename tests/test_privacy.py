@@ -17,7 +17,7 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from pymc_dp import privacy
+from pymc_dp import privacy, tradeoff
 from pymc_dp.privacy import advantage, delta, epsilon, epsilon_zcdp, lattice_epsilon, mu, rdp
 
 REFERENCE = 1e-9  # the promised agreement with stored values; measured differences are below 1e-11
@@ -385,9 +385,9 @@ def test_lattice_slack_is_as_stated(reference: dict[str, Any]) -> None:
     limit = norm.pdf(1) / 12
     assert lattice_variation(1 / 64) == pytest.approx(limit / 64**2, rel=1e-3)
     # As an upper bound it serves up to h = 1/8, and fails at 0.4.
-    for spacing in np.linspace(1 / 64, privacy._COARSEST, 200):
-        assert lattice_variation(spacing) <= privacy._LATTICE_SLACK * spacing**2
-    assert lattice_variation(0.4) > privacy._LATTICE_SLACK * 0.4**2
+    for spacing in np.linspace(1 / 64, tradeoff.COARSEST, 200):
+        assert lattice_variation(spacing) <= tradeoff.LATTICE_SLACK * spacing**2
+    assert lattice_variation(0.4) > tradeoff.LATTICE_SLACK * 0.4**2
 
 
 @pytest.mark.parametrize(
@@ -420,7 +420,7 @@ def test_lattice_epsilon_bounds_the_enumerated_discrete_gaussian(
 def test_lattice_epsilon_is_near_the_least_that_pays_for_the_slack(
     rho: float, spacing: float, d: float, share: float
 ) -> None:
-    slack = privacy._LATTICE_SLACK * 4 * spacing**2
+    slack = tradeoff.LATTICE_SLACK * 4 * spacing**2
     grid = np.linspace(epsilon(rho, d), epsilon_zcdp(rho, d), 100_001)
     least = grid[np.argmax(delta(rho, grid) + (1 + np.exp(grid)) * slack <= d)]
     reported = lattice_epsilon(rho, d, spacing=spacing, coordinates=4)

@@ -218,29 +218,29 @@ def test_sensitivities_are_joined_by_label(model, sensitivity):
 def test_unusable_sensitivities_name_the_area(model, sensitivity, bad):
     broken = sensitivity.copy()
     broken[2] = bad
-    with pytest.raises(ValueError, match="not in 1 areas: south"):
+    with pytest.raises(ValueError, match=r"not in 1 areas: south"):
         PrivateRelease(model, broken)
 
 
 def test_missing_duplicate_or_misshapen_sensitivities_are_refused(model, sensitivity):
-    with pytest.raises(ValueError, match="no sensitivity for 1 areas: north"):
+    with pytest.raises(ValueError, match=r"no sensitivity for 1 areas: north"):
         PrivateRelease(model, sensitivity.isel(area=slice(1, None)))
     twice = pd.concat([sensitivity.to_series(), sensitivity.to_series().iloc[:1]])
-    with pytest.raises(ValueError, match="more than once: north"):
+    with pytest.raises(ValueError, match=r"more than once: north"):
         PrivateRelease(model, twice)
     with pytest.raises(ValueError, match=r"shape \(4,\) for 5 areas"):
         PrivateRelease(model, np.ones(4))
-    with pytest.raises(ValueError, match="'area' with its labels"):
+    with pytest.raises(ValueError, match=r"'area' with its labels"):
         PrivateRelease(model, xr.DataArray(np.ones(5), dims="place"))
-    with pytest.raises(ValueError, match="mechanism"):
+    with pytest.raises(ValueError, match=r"mechanism"):
         PrivateRelease(model, sensitivity, mechanism="both")
-    with pytest.raises(ValueError, match="no variable 'phi'"):
+    with pytest.raises(ValueError, match=r"no variable 'phi'"):
         PrivateRelease(model, sensitivity, target="phi")
 
 
 def test_estimates_outside_the_declared_range_are_counted_not_shown(model, sensitivity):
     narrow = sensitivity.assign_attrs(bounds=[0.9, 1.0])
-    with pytest.raises(ValueError, match="^5 direct estimates lie outside the declared range$"):
+    with pytest.raises(ValueError, match=r"^5 direct estimates lie outside the declared range$"):
         PrivateRelease(model, narrow)
 
 
@@ -269,9 +269,9 @@ def test_with_a_fit_sigma_u_is_plugged_in_at_its_posterior_mean(direct, sensitiv
 
 
 def test_sigma_u_estimated_from_the_same_data_cannot_be_declared_public(direct, sensitivity):
-    with pytest.raises(ValueError, match="cannot be declared public"):
+    with pytest.raises(ValueError, match=r"cannot be declared public"):
         PrivateRelease(fay_herriot(direct), sensitivity, idata=fitted([[0.05]]), assumptions=BOTH)
-    with pytest.raises(ValueError, match="posterior of idata lacks sigma_u"):
+    with pytest.raises(ValueError, match=r"posterior of idata lacks sigma_u"):
         idata = new_container()
         idata["posterior"] = xr.Dataset({"other": (("chain", "draw"), [[1.0]])})
         PrivateRelease(fay_herriot(direct), sensitivity, idata=idata)
@@ -281,11 +281,11 @@ def test_a_container_with_a_release_is_refused_before_any_draw(model, sensitivit
     idata = PrivateRelease(model, sensitivity).draw()
     kept = read_group(idata, GROUP)["theta"].values.copy()
     second = PrivateRelease(model, sensitivity)
-    with pytest.raises(ValueError, match="never overwritten"):
+    with pytest.raises(ValueError, match=r"never overwritten"):
         second.draw(idata)
     assert second.released is None
     np.testing.assert_array_equal(read_group(idata, GROUP)["theta"], kept)
-    with pytest.raises(TypeError, match="InferenceData or DataTree, not dict"):
+    with pytest.raises(TypeError, match=r"InferenceData or DataTree, not dict"):
         second.draw({})
 
 
@@ -297,10 +297,10 @@ def test_a_second_draw_without_a_ledger_is_refused_and_several_at_once_add_up(mo
     assert float(group["rho"]) == pytest.approx(3 * one, rel=1e-12)
     np.testing.assert_allclose(group["rho_area"], 3 * release.guarantee["rho_area"])
     assert read_record(group.attrs)["draws"] == 3
-    with pytest.raises(ValueError, match="has been drawn"):
+    with pytest.raises(ValueError, match=r"has been drawn"):
         release.draw()
     for bad in (0, -1, 1.5, True):
-        with pytest.raises(ValueError, match="positive integer"):
+        with pytest.raises(ValueError, match=r"positive integer"):
             PrivateRelease(model, sensitivity).draw(draws=bad)
 
 
@@ -337,7 +337,7 @@ def test_the_ledger_is_charged_before_the_noise_and_a_refusal_draws_nothing(
         fresh.draw(ledger=ledger)
     assert fresh.released is None
     conditional = PrivateRelease(model, sensitivity)
-    with pytest.raises(ValueError, match="conditional"):
+    with pytest.raises(ValueError, match=r"conditional"):
         conditional.draw(ledger=ledger)
 
 
