@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import erf, erfc, erfcx, ndtri
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -29,6 +28,8 @@ COARSEST = 0.125  # ... which is an upper bound up to this spacing
 
 def _mills(x: Array) -> Array:
     """Mills' ratio Phi(-x) / phi(x)."""
+    from scipy.special import erfcx
+
     return np.sqrt(np.pi / 2) * erfcx(x * np.sqrt(0.5))
 
 
@@ -90,6 +91,8 @@ def _root(parts: _Parts, sign: float, x: Array, mu: Array, target: Array) -> Arr
 
 def epsilon_block(loss: Array, probability: Array) -> Array:
     """Exact epsilon at each delta, rounded up; zero where delta covers the whole distance."""
+    from scipy.special import erf, erfc, ndtri
+
     mu, upper = gaussian_mu(loss), probability > 0.5
     # The logarithm of delta, or of 1 - delta where that is the smaller, and its value at epsilon 0.
     with np.errstate(divide="ignore"):
