@@ -6,7 +6,6 @@ The way through the package: :mod:`~pymc_dp.survey` (records to direct estimates
 (the draw and its record).
 """
 
-
 from pymc_dp import datasets
 from pymc_dp.ledger import BudgetExceeded, PrivacyLedger
 from pymc_dp.models import fay_herriot
@@ -25,7 +24,6 @@ __all__ = [
     "__version__",
     "advantage",
     "datasets",
-
     "delta",
     "epsilon",
     "epsilon_zcdp",
