@@ -46,7 +46,11 @@ def read_group(idata: Any, name: str) -> xr.Dataset:
     """
     if name not in groups(idata):
         raise ValueError(f"no group {name!r}; found {', '.join(groups(idata)) or 'none'}")
-    group = idata[name]
+    return as_dataset(idata[name])
+
+
+def as_dataset(group: Any) -> xr.Dataset:
+    """A group, or what ArviZ computes from one, as a Dataset on both stacks."""
     return group.to_dataset() if hasattr(group, "to_dataset") else group
 
 

@@ -15,6 +15,7 @@ import xarray as xr
 
 from pymc_dp import io
 from pymc_dp.checks import name_some
+from pymc_dp.convergence import check_convergence
 from pymc_dp.guarantee import PLANS, SMOOTH, Mechanism, guarantee_dataset
 from pymc_dp.noise import EXPONENT, noisy_statistics
 from pymc_dp.posterior import Array, GaussianPosterior
@@ -51,8 +52,8 @@ class PrivateRelease:
         order; a number holds for every area. The attributes ``bounds`` and ``unit`` that
         :func:`hajek` leaves on it go into the record.
     idata : InferenceData or DataTree, optional
-        A fit. Free variance components are held at their posterior means (plug-in), and
-        :meth:`draw` attaches the release to it.
+        A fit. Free variance components are held at their posterior means (plug-in) if it has
+        converged, and :meth:`draw` attaches the release to it.
     fixed : dict, optional
         ``{name: value}``: free variables to hold at constants.
     target : str
@@ -70,7 +71,8 @@ class PrivateRelease:
     NotLinearGaussianError
         If the model is not proven linear-Gaussian; the message names the obstacle.
     ValueError
-        If sensitivities, assumptions or values to hold are unusable; the message names areas.
+        If sensitivities, assumptions or values to hold are unusable, or the fit has not
+        converged; the message names areas and variables.
 
     Examples
     --------
@@ -101,8 +103,8 @@ class PrivateRelease:
         declared = check_assumptions(assumptions)
         if idata is not None:
             io.check_container(idata)
-        held, plug_in = _hold(pm.modelcontext(model), dict(fixed or {}), idata)
-        components = component_kinds(declared, plug_in=plug_in)
+        held, plugged_in = _hold(pm.modelcontext(model), dict(fixed or {}), idata)
+        components = component_kinds(declared, plug_in=bool(plugged_in))
         reading = read_model(held, target)
 
         self.mechanism: Mechanism = mechanism
@@ -124,6 +126,7 @@ class PrivateRelease:
             "mechanism": mechanism,
             "target": target,
             "variance_components": components,
+            "plugged_in": plugged_in,
             "unit": str(getattr(sensitivity, "attrs", {}).get("unit", "record")),
             "bounds": None if bounds is None else [float(b) for b in bounds],
             "assumptions": declared,
@@ -288,20 +291,26 @@ class PrivateRelease:
         return release_html(self._guarantee, self._record(1), drawn=self._released is not None)
 
 
-def _hold(model: pm.Model, fixed: dict[str, float], idata: Any) -> tuple[pm.Model, bool]:
-    """Hold variance components: those in ``fixed``, and with a fit the rest at their means."""
+def _hold(
+    model: pm.Model, fixed: dict[str, float], idata: Any
+) -> tuple[pm.Model, dict[str, dict[str, float]]]:
+    """Hold variance components: those in ``fixed``, and with a fit the rest at their means.
+
+    Returns the model and the diagnostics of what was plugged in.
+    """
     held = hold(model, fixed)
     if idata is None or "posterior" not in io.groups(idata):
-        return held, False
+        return held, {}
     free = variance_components(held)
     if not free:
-        return held, False
+        return held, {}
     posterior = io.read_group(idata, "posterior")
     missing = [name for name in free if name not in posterior]
     if missing:
         raise ValueError(f"the posterior of idata lacks {name_some(missing)}")
+    diagnostics = check_convergence(idata, free)
     means = {name: posterior[name].mean(("chain", "draw")).values for name in free}
-    return hold(held, means), True
+    return hold(held, means), diagnostics
 
 
 def _sensitivity(given: Any, area: np.ndarray, sampled: np.ndarray) -> Array:

@@ -253,24 +253,38 @@ def test_a_free_variance_component_needs_fixed_or_idata(direct, sensitivity):
     np.testing.assert_allclose(held["rho_respondent"], want["rho_respondent"], rtol=1e-9)
 
 
-def fitted(sigma_u):
+def fitted(chains, **stats):
     idata = new_container()
-    idata["posterior"] = xr.Dataset({"sigma_u": (("chain", "draw"), np.asarray(sigma_u))})
+    idata["posterior"] = xr.Dataset({"sigma_u": (("chain", "draw"), np.asarray(chains))})
+    if stats:
+        idata["sample_stats"] = xr.Dataset(
+            {name: (("chain", "draw"), np.asarray(values)) for name, values in stats.items()}
+        )
     return idata
 
 
+def converged(mean=0.05):
+    """Two chains of 500 independent draws whose mean is exactly the one asked for."""
+    draws = np.random.default_rng(1).uniform(0.5, 1.5, size=(2, 500))
+    return draws * mean / draws.mean()
+
+
 def test_with_a_fit_sigma_u_is_plugged_in_at_its_posterior_mean(direct, sensitivity):
-    idata = fitted([[0.03, 0.07], [0.04, 0.06]])
+    idata = fitted(converged())
     release = PrivateRelease(fay_herriot(direct), sensitivity, idata=idata)
     want = PrivateRelease(fay_herriot(direct, sigma_u=0.05), sensitivity).guarantee
     np.testing.assert_allclose(release.guarantee["rho"], want["rho"], rtol=1e-9)
-    assert read_record(release.guarantee.attrs)["variance_components"]["sigma_u"] == "plug-in"
+    record = read_record(release.guarantee.attrs)
+    assert record["variance_components"]["sigma_u"] == "plug-in"
+    assert record["plugged_in"]["sigma_u"]["ess"] > 400
     assert release.draw() is idata and set(groups(idata)) == {"posterior", GROUP}
 
 
 def test_sigma_u_estimated_from_the_same_data_cannot_be_declared_public(direct, sensitivity):
     with pytest.raises(ValueError, match=r"cannot be declared public"):
-        PrivateRelease(fay_herriot(direct), sensitivity, idata=fitted([[0.05]]), assumptions=BOTH)
+        PrivateRelease(
+            fay_herriot(direct), sensitivity, idata=fitted(converged()), assumptions=BOTH
+        )
     with pytest.raises(ValueError, match=r"posterior of idata lacks sigma_u"):
         idata = new_container()
         idata["posterior"] = xr.Dataset({"other": (("chain", "draw"), [[1.0]])})
@@ -386,17 +400,44 @@ def test_arviz_summary_reads_the_released_draws(model, sensitivity):
     assert len(table) == 5
 
 
+@pytest.mark.parametrize(
+    ("chains", "stats", "message"),
+    [
+        (converged() + [[0.0], [0.1]], {}, "sigma_u .*rhat"),
+        (np.repeat(converged()[:, :20], 25, axis=1), {}, "sigma_u .*ess"),
+        (np.full((2, 500), 0.05), {}, "sigma_u .*rhat nan"),
+        (converged(), {"diverging": np.arange(1000).reshape(2, 500) < 6}, "6 divergences in 1000"),
+    ],
+    ids=["chains apart", "chains slow", "chains stuck", "divergences"],
+)
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_a_fit_that_has_not_converged_cannot_be_plugged_in(
+    direct, sensitivity, chains, stats, message
+):  # A10
+    with pytest.raises(ValueError, match=rf"has not converged .*{message}"):
+        PrivateRelease(fay_herriot(direct), sensitivity, idata=fitted(chains, **stats))
+
+
+def test_a_handful_of_divergences_and_a_single_exact_chain_are_accepted(direct, sensitivity):
+    few = {"diverging": np.arange(1000).reshape(2, 500) < 5}
+    PrivateRelease(fay_herriot(direct), sensitivity, idata=fitted(converged(), **few))
+    one = fitted(converged().reshape(1, -1))
+    record = read_record(
+        PrivateRelease(fay_herriot(direct), sensitivity, idata=one).guarantee.attrs
+    )
+    assert set(record["plugged_in"]["sigma_u"]) == {"ess"}
+
+
 def test_fit_from_nuts_flows_into_a_plug_in_release(direct, sensitivity):
-    free = fay_herriot(direct, sigma_u=pm.HalfNormal.dist(0.1))
+    free = fay_herriot(direct, sigma_u=pm.Gamma.dist(5, 100))
     idata = pm.sample(
-        50,
-        tune=50,
-        chains=1,
+        600,
+        tune=500,
+        chains=2,
         cores=1,
         model=free,
         progressbar=False,
         random_seed=1,
-        compute_convergence_checks=False,
     )
     released = PrivateRelease(free, sensitivity, idata=idata).draw()
     assert released is idata and {"posterior", GROUP} <= set(groups(idata))
