@@ -9,6 +9,7 @@ The way through the package: :mod:`~pymc_dp.survey` (records to direct estimates
 from pymc_dp import datasets
 from pymc_dp.ledger import BudgetExceeded, PrivacyLedger
 from pymc_dp.models import fay_herriot
+from pymc_dp.plots import plot_guarantee, plot_rdp, plot_release
 from pymc_dp.privacy import advantage, delta, epsilon, epsilon_zcdp, mu, rdp
 from pymc_dp.recognition import NotLinearGaussianError
 from pymc_dp.release import PrivateRelease
@@ -30,5 +31,8 @@ __all__ = [
     "fay_herriot",
     "hajek",
     "mu",
+    "plot_guarantee",
+    "plot_rdp",
+    "plot_release",
     "rdp",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_dp.checks import name_some
+from pymc_dp.checks import name_some, text_labels
 from pymc_dp.posterior import Array
 
 
@@ -125,7 +125,7 @@ def _table(area: list[str], covariates: pd.DataFrame | None) -> pd.DataFrame:
     """Covariates in the order of the direct estimates, areas without sample after them."""
     if covariates is None:
         return pd.DataFrame(index=pd.Index(area, dtype=object))
-    labels = [" ".join(map(str, a)) if isinstance(a, tuple) else str(a) for a in covariates.index]
+    labels = text_labels(covariates.index)
     _check_unique(labels, "covariates")
     known = set(labels)
     unmatched = [a for a in area if a not in known]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import ROUND_CEILING, Context, Decimal
 
 
 def name_some(names: Iterable[object], limit: int = 5) -> str:
@@ -16,3 +17,25 @@ def name_some(names: Iterable[object], limit: int = 5) -> str:
     listed = [str(n) for n in names]
     rest = len(listed) - limit
     return ", ".join(listed[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def text_labels(index: Iterable[object]) -> list[str]:
+    """Area labels as text; several levels are joined by a space, as everywhere.
+
+    Examples
+    --------
+    >>> text_labels([("04", "00100"), 7])
+    ['04 00100', '7']
+    """
+    return [" ".join(map(str, a)) if isinstance(a, tuple) else str(a) for a in index]
+
+
+def round_up(value: float) -> str:
+    """Write a price with four digits, never below it.
+
+    Examples
+    --------
+    >>> round_up(1.00001), round_up(1.7396), round_up(2e-9 / 3)
+    ('1.001', '1.740', '6.667e-10')
+    """
+    return f"{Context(prec=4, rounding=ROUND_CEILING).create_decimal(Decimal(float(value))):g}"

@@ -14,7 +14,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp import io
-from pymc_dp.checks import name_some
+from pymc_dp.checks import name_some, round_up, text_labels
 from pymc_dp.convergence import check_convergence
 from pymc_dp.guarantee import PLANS, SMOOTH, Mechanism, guarantee_dataset
 from pymc_dp.noise import EXPONENT, noisy_statistics
@@ -280,7 +280,7 @@ class PrivateRelease:
         state = "drawn" if self._released is not None else "not drawn yet"
         return (
             f"PrivateRelease({self._label()}, {self.mechanism}, {state})\n"
-            f"  one draw: rho {rho:.4g}, epsilon {eps:.4g} at delta 1e-06\n"
+            f"  one draw: rho {round_up(rho)}, epsilon {round_up(eps)} at delta 1e-06\n"
             f"  claim: {self._facts['claim_words']}\n"
             f"  unit: {self._facts['unit']}"
         )
@@ -320,8 +320,8 @@ def _sensitivity(given: Any, area: np.ndarray, sampled: np.ndarray) -> Array:
             if given.dims != ("area",) or "area" not in given.coords:
                 raise ValueError("sensitivity needs the one dim 'area' with its labels")
             given = given.to_series()
-        index = [" ".join(map(str, a)) if isinstance(a, tuple) else str(a) for a in given.index]
-        series = pd.Series(given.to_numpy(dtype=float), index=pd.Index(index, dtype=object))
+        index = pd.Index(text_labels(given.index), dtype=object)
+        series = pd.Series(given.to_numpy(dtype=float), index=index)
         again = series.index[series.index.duplicated()]
         if len(again):
             raise ValueError(f"sensitivity has areas more than once: {name_some(again)}")
