@@ -84,7 +84,7 @@ class PrivateRelease:
     ... )
     >>> release = PrivateRelease(fay_herriot(direct, sigma_u=0.05), sensitivity=0.02)
     >>> round(float(release.guarantee["rho"]), 6)
-    0.011
+    0.014286
     """
 
     def __init__(
