@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pymc as pm
 import pytest
@@ -14,6 +15,7 @@ import json, logging, sys, warnings
 import pymc
 before, handlers = set(sys.modules), list(logging.getLogger().handlers)
 import pymc_dp
+touched = [getattr(pymc_dp, name) for name in pymc_dp.__all__]
 added = set(sys.modules) - before
 new = sorted({name.split(".")[0] for name in added})
 slow = sorted(added & {"matplotlib.pyplot", "scipy.special", "scipy.optimize", "scipy.stats"})
@@ -39,6 +41,32 @@ def test_import_brings_in_no_heavy_library(imported):
 def test_import_adds_no_logging_handler(imported):
     _, _, same_handlers, loggers = imported
     assert same_handlers and not loggers
+
+
+def test_every_public_name_resolves_and_static_imports_name_the_same():
+    import ast
+
+    import pymc_dp
+
+    assert all(hasattr(pymc_dp, name) for name in pymc_dp.__all__)
+    assert set(pymc_dp.__all__) <= set(dir(pymc_dp))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = pymc_dp.nonsense
+    tree = ast.parse(Path(pymc_dp.__file__).read_text(encoding="utf-8"))
+    [block] = [node for node in tree.body if isinstance(node, ast.If)]
+    static = {
+        alias.name: node.module.removeprefix("pymc_dp.")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and node.module != "pymc_dp"
+        for alias in node.names
+    }
+    assert static == pymc_dp._HOME
+
+
+def test_bare_import_does_not_load_pymc():
+    code = "import sys, pymc_dp; print('pymc' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
 
 
 def test_supported_pymc_is_installed():
