@@ -6,18 +6,18 @@ Every formula takes the posterior in factors, ``M = diag(gamma) + left right'``,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 import xarray as xr
 
 from pymc_dp import privacy
-from pymc_dp.noise import SPACING, IndependentPlan, JointPlan, Plan, price
+from pymc_dp.law import Mechanism as Mechanism
+from pymc_dp.law import ReleaseLaw
+from pymc_dp.noise import SPACING, IndependentPlan, JointPlan, WidenedPlan, price
 from pymc_dp.posterior import Array, GaussianPosterior
 from pymc_dp.smoothing import smooth_independent, smooth_joint
 
-Mechanism = Literal["joint", "independent"]
 PLANS: dict[str, type[JointPlan] | type[IndependentPlan]] = {
     "joint": JointPlan,
     "independent": IndependentPlan,
@@ -95,14 +95,37 @@ def prices(
     independent noise the price is :math:`\sum_i M_{ij}^2 s_j^2 / (2\Sigma_{ii})`. Prices of
     what is drawn include the rounding of the lattice draw.
     """
-    joint, independent = JointPlan(posterior, bound), IndependentPlan(posterior, bound)
+    return law_prices(ReleaseLaw(posterior, mechanism), sensitivity, bound)
+
+
+def law_prices(law: ReleaseLaw, sensitivity: Array, bound: float) -> Prices:
+    """Price a release of any law; see :func:`prices`.
+
+    Parameters
+    ----------
+    law : ReleaseLaw
+    sensitivity : ndarray of shape (m,)
+    bound : float
+
+    Returns
+    -------
+    Prices
+        ``respondent`` and ``beta`` of the joint mechanism, ``independent`` of the other one,
+        both with the noise of `law`.
+    """
+    posterior = law.posterior
+    joint = replace(law, mechanism="joint").plan(bound)
+    independent = replace(law, mechanism="independent").plan(bound)
+    assert isinstance(joint, JointPlan | WidenedPlan) and isinstance(independent, IndependentPlan)
     respondent = price(joint.norm, sensitivity, joint.slack)
     beta = price(joint.shared_norm, sensitivity, joint.slack)
     ideal = _largest_by_area(posterior, sensitivity, independent.scale)
-    if mechanism == "joint":
-        area = np.maximum(respondent, _largest_other(beta))
-    else:
+    if law.mechanism == "independent":
         area = (np.sqrt(2 * ideal) * (1 + 1e-12) + independent.slack) ** 2 / 2
+    elif isinstance(joint, WidenedPlan):
+        area = np.maximum(respondent, _shown_by_digits(joint, sensitivity, respondent.max()))
+    else:
+        area = np.maximum(respondent, _largest_other(beta))
     return Prices(
         respondent=respondent,
         beta=beta,
@@ -111,6 +134,18 @@ def prices(
         independent=price(independent.norm, sensitivity, independent.slack),
         unshrunk=sensitivity**2 * posterior.precision / 2,
     )
+
+
+def _shown_by_digits(plan: WidenedPlan, sensitivity: Array, most: float) -> Array:
+    """Bound of what the digits of area i show of a record elsewhere, with widened noise.
+
+    They show the area's own noisy statistic, which every record moves a little, and the shared
+    ones: a bound by Cauchy-Schwarz, and never more than the whole release (`most`).
+    """
+    own = (plan.rows**2).sum(axis=1) * ((plan.crossed**2).sum(axis=1) * sensitivity**2).max()
+    shared = (plan.shared_norm * sensitivity).max()
+    distance = (1 + 1e-9) * np.hypot(np.sqrt(own), shared) + plan.slack
+    return np.asarray(np.minimum(distance**2 / 2, most))
 
 
 def _largest_other(values: Array) -> Array:
@@ -156,7 +191,7 @@ def guarantee_dataset(
     claim: str,
     draws: int = 1,
 ) -> xr.Dataset:
-    """The guarantee of a release as a labelled data set; every figure says its kind of claim.
+    """The guarantee of a posterior draw as a labelled data set; see :func:`law_dataset`.
 
     Parameters
     ----------
@@ -175,14 +210,45 @@ def guarantee_dataset(
     xr.Dataset
         On ``area``, ``order`` and ``delta``, as the page on the group's schema lists.
     """
-    p = prices(posterior, sensitivity, bound, mechanism)
-    plan: Plan = PLANS[mechanism](posterior, bound)
-    rho = draws * p.joint(mechanism)
+    law = ReleaseLaw(posterior, mechanism)
+    return law_dataset(law, sensitivity, area, bound=bound, claim=claim, draws=draws)
+
+
+def law_dataset(
+    law: ReleaseLaw,
+    sensitivity: Array,
+    area: np.ndarray,
+    *,
+    bound: float,
+    claim: str,
+    draws: int = 1,
+) -> xr.Dataset:
+    """The guarantee of a release as a labelled data set; every figure says its kind of claim.
+
+    Parameters
+    ----------
+    law : ReleaseLaw
+    sensitivity : ndarray of shape (m,)
+    area : ndarray of str of shape (m,)
+    bound : float
+    claim : str
+        Words that go with every figure.
+    draws : int
+        Number of draws released together; rho adds.
+
+    Returns
+    -------
+    xr.Dataset
+        On ``area``, ``order`` and ``delta``, as the page on the group's schema lists.
+    """
+    posterior = law.posterior
+    p = law_prices(law, sensitivity, bound)
+    rho = draws * p.joint(law.mechanism)
     # A draw's k coordinates each err by the lattice's distance from a Gaussian.
-    lattice = {"spacing": SPACING, "coordinates": draws * plan.moved}
-    _, smoothed_sd = SMOOTH[mechanism](posterior, np.zeros(area.size))
+    lattice = {"spacing": SPACING, "coordinates": draws * law.plan(bound).moved}
+    _, smoothed_sd = law.smoothed(np.zeros(area.size))
     by_area = {
-        "posterior_sd": np.sqrt(posterior.variance),
+        "posterior_sd": np.sqrt(law.variance),
         "theta_smoothed_sd": smoothed_sd,
         "sensitivity": sensitivity,
         "rho_respondent": draws * p.respondent,

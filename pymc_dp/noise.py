@@ -9,149 +9,39 @@ posterior mean would give the mean away through the support of the draw.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from pymc_dp.posterior import Array, GaussianPosterior
+from pymc_dp.noise_plans import (
+    EXPONENT,
+    NORM_SLACK,
+    SPACING,
+    DirectPlan,
+    IndependentPlan,
+    JointPlan,
+    Plan,
+    WidenedPlan,
+)
+from pymc_dp.posterior import Array
 
-# Spacing 2^-50 standard deviations: rounding then costs about 1e-13 in sqrt(2 rho).
-EXPONENT = -50
-SPACING = 2.0**EXPONENT
-UNIT = 2.0**-53  # relative error of one floating-point operation
-# Column norms of S are sums of up to a few million non-negative terms, added pairwise.
-NORM_SLACK = 1e-12
+__all__ = [
+    "EXPONENT",
+    "NORM_SLACK",
+    "SPACING",
+    "DirectPlan",
+    "IndependentPlan",
+    "JointPlan",
+    "Plan",
+    "WidenedPlan",
+    "noisy_statistics",
+    "price",
+]
 
 _CONTRIB = threading.Lock()
-
-
-@dataclass(frozen=True)
-class JointPlan:
-    """Noise for one draw of the whole vector: ``m`` area coordinates, then ``p`` shared ones.
-
-    ``S = [diag(sqrt(gamma / D)); right']`` and ``L = [diag(sqrt(gamma D)), left]``.
-    """
-
-    posterior: GaussianPosterior
-    bound: float  # public bound of |y|
-
-    @property
-    def size(self) -> int:
-        """Number of lattice coordinates, ``m + p``."""
-        return sum(self.posterior.left.shape)
-
-    @property
-    def moved(self) -> int:
-        """Coordinates that one record can move: its area's, and the shared ones."""
-        return 1 + self.posterior.left.shape[1]
-
-    @cached_property
-    def own(self) -> Array:
-        """``sqrt(gamma / D)``, zero where there is no sample; (m,)."""
-        return np.asarray(np.sqrt(self.posterior.gamma * self.posterior.precision))
-
-    @cached_property
-    def shared_norm(self) -> Array:
-        """Norm of each column of S in the shared coordinates; (m,)."""
-        return np.asarray(np.sqrt((self.posterior.right**2).sum(axis=1)))
-
-    @cached_property
-    def norm(self) -> Array:
-        """Norm of each column of S: ``sqrt(Sigma_jj) / D_j``; (m,)."""
-        return np.asarray(np.hypot(self.own, self.shared_norm))
-
-    @cached_property
-    def slack(self) -> Array:
-        """What rounding can add to the distance between two statistics; (m,).
-
-        The lattice adds ``2^k sqrt(m + p)``; the computed ``S y`` errs by at most ``e`` on
-        either side, in the coordinates that the record moves (the others are the same numbers).
-        A product errs by one unit, the exactly rounded sum of the products by another.
-        """
-        shared = 2 * UNIT * self.bound * np.abs(self.posterior.right).sum(axis=0)
-        error = np.hypot(UNIT * self.bound * self.own, math.hypot(*shared))
-        return np.asarray(SPACING * math.sqrt(self.size) + 2 * (1 + NORM_SLACK) * error)
-
-    def statistic(self, y: Array) -> Array:
-        """``S y``; (m + p,)."""
-        return np.concatenate([self.own * y, _exact_product(self.posterior.right, y)])
-
-    def publish(self, noisy: Array) -> Array:
-        """``L noisy + c``: a posterior draw; (m,)."""
-        post = self.posterior
-        m = post.gamma.size
-        spread = np.sqrt(post.area_variance) * noisy[:m] + post.left @ noisy[m:]
-        return np.asarray(spread + post.mean(np.zeros(m)))
-
-
-@dataclass(frozen=True)
-class IndependentPlan:
-    """Noise for each area on its own: posterior mean plus ``N(0, Sigma_ii)``, independent.
-
-    ``S = diag(Sigma_ii)^-1/2 M`` and ``L = diag(Sigma_ii)^1/2``.
-    """
-
-    posterior: GaussianPosterior
-    bound: float
-
-    @property
-    def size(self) -> int:
-        """Number of lattice coordinates, ``m``."""
-        return self.posterior.gamma.size
-
-    @property
-    def moved(self) -> int:
-        """Coordinates that one record can move: all."""
-        return self.size
-
-    @cached_property
-    def scale(self) -> Array:
-        """``Sigma_ii^-1/2``, zero where the posterior has no variance; (m,)."""
-        sd = np.sqrt(self.posterior.variance)
-        return np.divide(1.0, sd, out=np.zeros_like(sd), where=sd > 0)
-
-    @cached_property
-    def norm(self) -> Array:
-        """Norm of each column of S, from the factors of M; (m,)."""
-        post = self.posterior
-        own, rows = self.scale * post.gamma, self.scale[:, None] * post.left
-        shared = ((post.right @ (rows.T @ rows)) * post.right).sum(axis=1)
-        crossed = own * self.scale * (post.left * post.right).sum(axis=1)
-        return np.asarray(np.sqrt(own**2 + 2 * crossed + shared))
-
-    @cached_property
-    def slack(self) -> Array:
-        """What rounding can add to the distance between two statistics; (m,)."""
-        post = self.posterior
-        p = post.left.shape[1]
-        largest = self.bound * np.abs(post.right).sum(axis=0)
-        rows = self.scale[:, None] * np.abs(post.left)
-        size = self.scale * post.gamma * self.bound + rows @ largest
-        error = UNIT * ((p + 3) * size + 2 * rows @ largest)
-        total = SPACING * math.sqrt(self.size) + 2 * (1 + NORM_SLACK) * math.sqrt(error @ error)
-        return np.full(self.size, total)
-
-    def statistic(self, y: Array) -> Array:
-        """``S y``; (m,)."""
-        post = self.posterior
-        return np.asarray(
-            self.scale * post.gamma * y
-            + (self.scale[:, None] * post.left) @ _exact_product(post.right, y)
-        )
-
-    def publish(self, noisy: Array) -> Array:
-        """``L noisy + c``; (m,)."""
-        post = self.posterior
-        return np.asarray(np.sqrt(post.variance) * noisy + post.mean(np.zeros(self.size)))
-
-
-Plan = JointPlan | IndependentPlan
 
 
 def price(norm: Array, sensitivity: Array, slack: Array) -> Array:
@@ -175,7 +65,7 @@ def noisy_statistics(plan: Plan, y: Array, distance: float, claimed: float, draw
 
     Parameters
     ----------
-    plan : JointPlan or IndependentPlan
+    plan : JointPlan, WidenedPlan, IndependentPlan or DirectPlan
     y : ndarray of shape (m,)
         Direct estimates, zero where there is no sample.
     distance : float
@@ -234,8 +124,3 @@ def _contrib() -> Iterator[None]:
         finally:
             if switch:
                 disable_features("contrib")
-
-
-def _exact_product(matrix: Array, y: Array) -> Array:
-    """``matrix' y`` with each sum of the computed products rounded once."""
-    return np.array([math.fsum(column) for column in (matrix * y[:, None]).T.tolist()])

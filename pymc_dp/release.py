@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,19 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp import io
-from pymc_dp.checks import name_some, round_up, text_labels
-from pymc_dp.convergence import check_convergence
-from pymc_dp.guarantee import PLANS, SMOOTH, Mechanism, guarantee_dataset
+from pymc_dp.calibration import (
+    Method,
+    calibrate_law,
+    calibrated_coordinates,
+    calibration_report,
+    rho_of_epsilon,
+)
+from pymc_dp.checks import round_up
+from pymc_dp.guarantee import PLANS, Mechanism, law_dataset
+from pymc_dp.law import ReleaseLaw
 from pymc_dp.noise import EXPONENT, noisy_statistics
 from pymc_dp.posterior import Array, GaussianPosterior
-from pymc_dp.recognition import hold, read_model, variance_components
+from pymc_dp.recognition import read_model
 from pymc_dp.record import (
     build_record,
     check_assumptions,
@@ -28,12 +36,31 @@ from pymc_dp.record import (
     to_json,
 )
 from pymc_dp.record import variance_components as component_kinds
+from pymc_dp.release_inputs import (
+    calibration_target,
+    hold_components,
+    joined_sensitivity,
+    public_bound,
+    publishing_decimals,
+)
 
 if TYPE_CHECKING:
     from pymc_dp.ledger import PrivacyLedger
 
-# Without a declared range, direct estimates may lie this many largest standard errors from 0.
-RANGE_WITHOUT_BOUNDS = 2.0**20
+
+@dataclass(frozen=True)
+class _Ingredients:
+    """Everything a release is made of, once the model has been read. Its repr shows no data."""
+
+    law: ReleaseLaw
+    modelled: ReleaseLaw  # the law before any calibration
+    area: np.ndarray
+    y: Array = field(repr=False)  # direct estimates, zero where there is no sample
+    sensitivity: Array
+    bound: float  # public bound of |y|
+    facts: Mapping[str, Any]
+    idata: Any = field(repr=False)
+    report: xr.Dataset | None = None
 
 
 class PrivateRelease:
@@ -103,26 +130,17 @@ class PrivateRelease:
         declared = check_assumptions(assumptions)
         if idata is not None:
             io.check_container(idata)
-        held, plugged_in = _hold(pm.modelcontext(model), dict(fixed or {}), idata)
+        held, plugged_in = hold_components(pm.modelcontext(model), dict(fixed or {}), idata)
         components = component_kinds(declared, plug_in=bool(plugged_in))
         reading = read_model(held, target)
 
-        self.mechanism: Mechanism = mechanism
-        self.claim = claim_kind(components)
-        self._posterior = reading.posterior
-        self._area = reading.area
         sampled = reading.posterior.precision > 0
-        self._sensitivity = _sensitivity(sensitivity, reading.area, sampled)
         bounds = getattr(sensitivity, "attrs", {}).get("bounds")
-        self._y = np.where(sampled, reading.estimate, 0.0)
-        self._bound = _bound(bounds, reading.posterior, reading.estimate[sampled])
-        self._idata = idata
-        self._lock = threading.Lock()
-        self._released: xr.Dataset | None = None
-        self._decimals = _decimals(reading.posterior)
-        self._facts: dict[str, Any] = {
-            "claim": self.claim,
-            "claim_words": claim_words(self.claim),
+        law = ReleaseLaw(reading.posterior, mechanism)
+        claim = claim_kind(components)
+        facts = {
+            "claim": claim,
+            "claim_words": claim_words(claim),
             "mechanism": mechanism,
             "target": target,
             "variance_components": components,
@@ -131,8 +149,37 @@ class PrivateRelease:
             "bounds": None if bounds is None else [float(b) for b in bounds],
             "assumptions": declared,
             "lattice_exponent": EXPONENT,
-            "publishing_decimals": self._decimals,
+            "intercept_only": _intercept_only(reading.posterior),
         }
+        self._assemble(
+            _Ingredients(
+                law=law,
+                modelled=law,
+                area=reading.area,
+                y=np.where(sampled, reading.estimate, 0.0),
+                sensitivity=joined_sensitivity(sensitivity, reading.area, sampled),
+                bound=public_bound(bounds, reading.posterior.precision, reading.estimate[sampled]),
+                facts=facts,
+                idata=idata,
+            )
+        )
+
+    def _assemble(self, parts: _Ingredients) -> None:
+        """Set up a release that has not been drawn."""
+        self._parts = parts
+        self._law = parts.law
+        self._posterior = parts.law.posterior
+        self._area = parts.area
+        self._sensitivity = parts.sensitivity
+        self._y = parts.y
+        self._bound = parts.bound
+        self._idata = parts.idata
+        self._decimals = publishing_decimals(parts.law.variance)
+        self._facts: dict[str, Any] = {**parts.facts, "publishing_decimals": self._decimals}
+        self.mechanism: Mechanism = parts.law.mechanism
+        self.claim = self._facts["claim"]
+        self._lock = threading.Lock()
+        self._released: xr.Dataset | None = None
         self._guarantee = self._describe(draws=1)
 
     @property
@@ -144,6 +191,94 @@ class PrivateRelease:
     def released(self) -> xr.Dataset | None:
         """The authoritative copy of the released group; None before a draw."""
         return None if self._released is None else self._released.copy(deep=True)
+
+    @property
+    def report(self) -> xr.Dataset | None:
+        """What the calibration costs in accuracy; None for a release that has none.
+
+        On ``area``: ``touched``, ``sampling_variance_factor``; ``mse`` (``estimator``, ``area``)
+        and ``rmse`` (``estimator``): expected squared errors under the model, of this release,
+        of the release before calibration, and of noise on the direct estimates at the same rho.
+        """
+        report = self._parts.report
+        return None if report is None else report.copy(deep=True)
+
+    def calibrate(
+        self,
+        rho: float | None = None,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        method: Method = "temper",
+    ) -> PrivateRelease:
+        """A new release that meets a target, with its own guarantee and a :attr:`report`.
+
+        Only public quantities decide (weights, sampling variances, covariates, sigma_u), so
+        calibrating costs no privacy. The release before is left as it is.
+
+        Parameters
+        ----------
+        rho : float, optional
+            zCDP price that one draw may cost. Give this, or `epsilon` and `delta`.
+        epsilon, delta : float, optional
+            The target as epsilon at delta.
+        method : {"temper", "noise", "scale"}
+            "temper" raises the sampling variances that the model believes in, for the areas
+            above the target alone, until each meets it: the model trusts those direct estimates
+            less. "noise" adds the least independent noise of one variance to every area. "scale"
+            inflates the posterior covariance.
+
+        Returns
+        -------
+        PrivateRelease
+            Its stated rho is at most the target. The smoothed draw conditions on what was done,
+            with the sampling variances of the data.
+
+        Raises
+        ------
+        ValueError
+            If the target is not given in one of the two ways or is out of range, the method is
+            unknown, or this release has been drawn already: the draw would have to be paid for
+            as well.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> from pymc_dp import PrivateRelease, fay_herriot
+        >>> direct = xr.Dataset(
+        ...     {"estimate": ("area", [0.1, 0.3]), "variance": ("area", [0.01, 0.02])},
+        ...     coords={"area": ["north", "south"]},
+        ... )
+        >>> release = PrivateRelease(fay_herriot(direct, sigma_u=0.05), sensitivity=0.02)
+        >>> cheaper = release.calibrate(rho=0.01)
+        >>> round(float(cheaper.guarantee["rho"]), 9)
+        0.01
+        >>> cheaper.report["touched"].values
+        array([ True, False])
+        """
+        if self._released is not None:
+            raise ValueError(
+                "this release has been drawn, and what was drawn costs its price: make a new "
+                "PrivateRelease to calibrate"
+            )
+        parts = self._parts
+        before = parts.modelled
+        asked = calibration_target(rho, epsilon, delta)
+        if rho is None:
+            moved = calibrated_coordinates(before, method, parts.bound)
+            asked["rho"] = rho_of_epsilon(asked["epsilon"], asked["delta"], moved)
+        after = calibrate_law(before, parts.sensitivity, parts.bound, asked["rho"], method)
+        report = calibration_report(
+            before, after, parts.sensitivity, parts.area, target=asked["rho"], method=method
+        )
+        keys = ("method", "areas_touched", "inflation", "extra_variance")
+        facts = {
+            **parts.facts,
+            "calibration": {key: report.attrs[key] for key in keys} | {"target": asked},
+        }
+        new = object.__new__(type(self))
+        new._assemble(replace(parts, law=after, facts=facts, report=report))
+        return new
 
     def propagation(self) -> xr.DataArray:
         """Dense propagation matrix: how far the mean of ``area`` moves per unit of ``area_bis``.
@@ -206,7 +341,7 @@ class PrivateRelease:
                     rho, label=self._label(), claim=self.claim, record=self._record(draws)
                 )
             theta = self._noisy_draws(int(draws), rho)
-            smoothed, _ = SMOOTH[self.mechanism](self._posterior, theta)
+            smoothed, _ = self._law.smoothed(theta)
             dims = ("chain", "draw", "area")
             group["theta"] = (dims, theta[None])
             group["theta_smoothed"] = (dims, smoothed.round(self._decimals)[None])
@@ -234,7 +369,7 @@ class PrivateRelease:
             ``theta`` with dims (``chain``, ``draw``, ``area``).
         """
         rng = np.random.default_rng(random_seed)
-        plan = PLANS[self.mechanism](self._posterior, self._bound)
+        plan = self._law.plan(self._bound)
         centre = plan.statistic(self._y)
         theta = np.stack([plan.publish(centre + rng.normal(size=plan.size)) for _ in range(draws)])
         return xr.DataArray(
@@ -246,18 +381,17 @@ class PrivateRelease:
         )
 
     def _noisy_draws(self, draws: int, rho: float) -> Array:
-        plan = PLANS[self.mechanism](self._posterior, self._bound)
+        plan = self._law.plan(self._bound)
         distance = math.sqrt(2 * rho / draws)
         noisy = noisy_statistics(plan, self._y, distance, rho / draws, draws)
         return np.stack([plan.publish(w) for w in noisy]).round(self._decimals)
 
     def _describe(self, *, draws: int) -> xr.Dataset:
-        data = guarantee_dataset(
-            self._posterior,
+        data = law_dataset(
+            self._law,
             self._sensitivity,
             self._area,
             bound=self._bound,
-            mechanism=self.mechanism,
             claim=self._facts["claim_words"],
             draws=draws,
         )
@@ -291,80 +425,7 @@ class PrivateRelease:
         return release_html(self._guarantee, self._record(1), drawn=self._released is not None)
 
 
-def _hold(
-    model: pm.Model, fixed: dict[str, float], idata: Any
-) -> tuple[pm.Model, dict[str, dict[str, float]]]:
-    """Hold variance components: those in ``fixed``, and with a fit the rest at their means.
-
-    Returns the model and the diagnostics of what was plugged in.
-    """
-    held = hold(model, fixed)
-    if idata is None or "posterior" not in io.groups(idata):
-        return held, {}
-    free = variance_components(held)
-    if not free:
-        return held, {}
-    posterior = io.read_group(idata, "posterior")
-    missing = [name for name in free if name not in posterior]
-    if missing:
-        raise ValueError(f"the posterior of idata lacks {name_some(missing)}")
-    diagnostics = check_convergence(idata, free)
-    means = {name: posterior[name].mean(("chain", "draw")).values for name in free}
-    return hold(held, means), diagnostics
-
-
-def _sensitivity(given: Any, area: np.ndarray, sampled: np.ndarray) -> Array:
-    """Sensitivities in the model's order; zero where there is no sample, hence no record."""
-    if isinstance(given, xr.DataArray | pd.Series):
-        if isinstance(given, xr.DataArray):
-            if given.dims != ("area",) or "area" not in given.coords:
-                raise ValueError("sensitivity needs the one dim 'area' with its labels")
-            given = given.to_series()
-        index = pd.Index(text_labels(given.index), dtype=object)
-        series = pd.Series(given.to_numpy(dtype=float), index=index)
-        again = series.index[series.index.duplicated()]
-        if len(again):
-            raise ValueError(f"sensitivity has areas more than once: {name_some(again)}")
-        absent = [a for a in area[sampled] if a not in series.index]
-        if absent:
-            raise ValueError(f"no sensitivity for {len(absent)} areas: {name_some(absent)}")
-        values = series.reindex(area).to_numpy(dtype=float)
-    else:
-        values = np.asarray(given, dtype=float)
-        if values.shape not in ((), area.shape):
-            raise ValueError(f"sensitivity has shape {values.shape} for {area.size} areas")
-        values = np.broadcast_to(values, area.shape)
-    bad = sampled & ~(np.isfinite(values) & (values > 0))
-    if bad.any():
-        raise ValueError(
-            f"sensitivity must be positive and finite; it is not in {bad.sum()} areas: "
-            f"{name_some(area[bad])}"
-        )
-    return np.where(sampled, values, 0.0)
-
-
-def _bound(bounds: Any, posterior: GaussianPosterior, estimate: Array) -> float:
-    """A public bound of the absolute direct estimates: it decides what rounding can cost."""
-    if bounds is not None:
-        lo, hi = (float(b) for b in bounds)
-        # Estimates are rounded to a grid, so they may pass the range by less than its width.
-        outside = (estimate < lo - 1e-9 * (hi - lo)) | (estimate > hi + 1e-9 * (hi - lo))
-        if outside.any():
-            raise ValueError(f"{outside.sum()} direct estimates lie outside the declared range")
-        return max(abs(lo), abs(hi)) * (1 + 1e-9)
-    largest_sd = 1 / math.sqrt(posterior.precision[posterior.precision > 0].min())
-    bound = RANGE_WITHOUT_BOUNDS * largest_sd
-    if (np.abs(estimate) > bound).any():
-        raise ValueError(
-            "direct estimates are very large against their sampling variances: declare the "
-            "outcome's range in sensitivity.attrs['bounds']"
-        )
-    return bound
-
-
-def _decimals(posterior: GaussianPosterior) -> int:
-    """Decimals of the public publishing grid: a hundredth of the smallest posterior sd."""
-    positive = posterior.variance[posterior.variance > 0]
-    if not positive.size:
-        raise ValueError("every posterior variance is zero: there is no noise to protect anybody")
-    return -math.floor(math.log10(math.sqrt(float(positive.min())) / 100))
+def _intercept_only(posterior: GaussianPosterior) -> bool:
+    """Whether the design is a column of ones, so that there are no covariates to declare."""
+    constant = posterior.basis.shape[1] == 1 and np.ptp(posterior.basis) == 0
+    return bool(constant and not posterior.offset.any())

@@ -42,8 +42,7 @@ def smooth_joint(posterior: GaussianPosterior, release: Array) -> tuple[Array, A
 def smooth_independent(posterior: GaussianPosterior, release: Array) -> tuple[Array, Array]:
     """Mean and standard deviation of ``theta | theta*`` for noise independent by area.
 
-    Here ``Psi = M D M' + diag(Sigma_ii)``. Written with ``C = Cov(theta* | beta) =
-    M (A + D) M' + diag(Sigma_ii)``, a diagonal plus rank ``2p``, inverted by Woodbury's formula.
+    Here ``Psi = M D M' + diag(Sigma_ii)``.
 
     Parameters
     ----------
@@ -55,26 +54,71 @@ def smooth_independent(posterior: GaussianPosterior, release: Array) -> tuple[Ar
     mean : ndarray of shape (..., m)
     sd : ndarray of shape (m,)
     """
+    D = sampling_variance(posterior.precision)
+    return smooth(posterior, release, variance=D, own=posterior.variance, shared=0.0)
+
+
+def sampling_variance(precision: Array) -> Array:
+    """``D``, and 0 where there is no sample: nothing of such an area enters a release."""
+    return np.divide(1.0, precision, out=np.zeros_like(precision), where=precision > 0)
+
+
+def smooth(
+    posterior: GaussianPosterior,
+    release: Array,
+    *,
+    variance: Array,
+    own: Array,
+    shared: float,
+) -> tuple[Array, Array]:
+    """Mean and standard deviation of ``theta | theta*`` for any noise of a release.
+
+    The release is ``theta* = M y + c`` plus ``N(0, diag(own) + shared left left')``, with ``M``
+    and ``c`` of `posterior`, while ``y`` has the sampling variances given, not necessarily those
+    that the posterior believes in. Written with ``C = Cov(theta* | beta) = M (A + D) M'`` plus
+    that noise, a diagonal plus rank ``2p``, inverted by Woodbury's formula.
+
+    Parameters
+    ----------
+    posterior : GaussianPosterior
+        Its ``M``, ``c`` and prior of theta.
+    release : ndarray of shape (..., m)
+    variance : ndarray of shape (m,)
+        Sampling variances ``D`` of the direct estimates, 0 where there is no sample.
+    own : ndarray of shape (m,)
+        Variance of each area's own noise.
+    shared : float
+        Variance of the noise that all areas share through the factor ``left``.
+
+    Returns
+    -------
+    mean : ndarray of shape (..., m)
+    sd : ndarray of shape (m,)
+
+    Notes
+    -----
+    An area whose part of the release has no variance of its own (no area effect, no noise) is
+    left out of the conditioning, unless none has any, when theta is a linear function of the
+    coefficients and so is the release.
+    """
     post = posterior
+    A, gamma, left, right = post.between_variance, post.gamma, post.left, post.right
+    marginal = np.where(post.precision > 0, A + variance, 0.0)
+    diagonal = gamma**2 * marginal + own
+    residual = release - post.mean(post.offset)  # theta* - c - M offset
+    if not (diagonal > 0).any():
+        return _smooth_coefficients(post, residual, variance, shared)
     p = post.basis.shape[1]
-    A, gamma, left, right, offset = (
-        post.between_variance,
-        post.gamma,
-        post.left,
-        post.right,
-        post.offset,
-    )
 
     def carry(v: Array) -> Array:  # M v
         return np.asarray((gamma * v.T).T + left @ (right.T @ v))
 
-    # M (A + D) M' = gamma A + left (A right)' + (A right) left' + left (right'(A + D)right) left',
-    # and (A + D) right = basis where there is a sample.
-    U = np.hstack([left, A[:, None] * right])
+    # M W M' = gamma^2 W + left (gamma W right)' + (gamma W right) left' + left right'W right left'
+    weighted = marginal[:, None] * right
+    U = np.hstack([left, gamma[:, None] * weighted])
     core = np.zeros((2 * p, 2 * p))
-    core[:p, :p] = right.T @ post.basis
+    core[:p, :p] = right.T @ weighted + shared * np.eye(p)
     core[:p, p:] = core[p:, :p] = np.eye(p)
-    diagonal = gamma * A + post.variance
     e = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
     E = e[:, None] * U
     F = np.linalg.solve(np.eye(2 * p) + core @ (U.T @ E), core)  # C^-1 = diag(e) - E F E'
@@ -88,18 +132,34 @@ def smooth_independent(posterior: GaussianPosterior, release: Array) -> tuple[Ar
     H = carry(post.basis)
     T = post.basis - back(precision(H))
     G = np.linalg.inv(post.prior_precision + H.T @ precision(H))
-    residual = release - post.mean(offset)  # theta* - c - M offset
     eta = (residual @ precision(H) + post.prior_shift) @ G
     innovation = (residual - eta @ H.T).reshape(-1, A.size)
-    mean = offset + eta @ post.basis.T + back(precision(innovation.T)).T.reshape(release.shape)
+    explained_mean = back(precision(innovation.T)).T.reshape(release.shape)
+    mean = post.offset + eta @ post.basis.T + explained_mean
 
     # diag(A M' C^-1 M A), from the factors of M and of C^-1.
-    W = gamma[:, None] * E + right @ (left.T @ E)
+    Q = gamma[:, None] * E + right @ (left.T @ E)
     explained = (
         gamma**2 * e
         + 2 * gamma * e * (left * right).sum(axis=1)
         + ((right @ (left.T @ (e[:, None] * left))) * right).sum(axis=1)
-        - ((W @ F) * W).sum(axis=1)
+        - ((Q @ F) * Q).sum(axis=1)
     )
-    variance = A - A**2 * explained + ((T @ G) * T).sum(axis=1)
-    return mean, np.sqrt(np.maximum(variance, 0.0))
+    var = A - A**2 * explained + ((T @ G) * T).sum(axis=1)
+    return mean, np.sqrt(np.maximum(var, 0.0))
+
+
+def _smooth_coefficients(
+    post: GaussianPosterior, residual: Array, variance: Array, shared: float
+) -> tuple[Array, Array]:
+    """Smooth ``theta* = left t + constant``, ``t = right' y + noise``, theta being ``X beta``."""
+    right = post.right
+    seen = np.linalg.pinv(post.left)
+    keep = seen @ post.left  # the identity unless the prior alone identifies a coefficient
+    H = keep @ (right.T @ post.basis)
+    spread = right.T @ (variance[:, None] * right) + shared * np.eye(right.shape[1])
+    weight = H.T @ np.linalg.pinv(keep @ spread @ keep.T, hermitian=True)
+    G = np.linalg.inv(post.prior_precision + weight @ H)
+    eta = (residual @ seen.T @ weight.T + post.prior_shift) @ G
+    sd = np.sqrt(((post.basis @ G) * post.basis).sum(axis=1))
+    return post.offset + eta @ post.basis.T, sd

@@ -1,0 +1,113 @@
+"""What a release is given, checked and brought into the model's order."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+
+from pymc_dp import io
+from pymc_dp.checks import name_some, text_labels
+from pymc_dp.convergence import check_convergence
+from pymc_dp.posterior import Array
+from pymc_dp.recognition import hold, variance_components
+
+# Without a declared range, direct estimates may lie this many largest standard errors from 0.
+RANGE_WITHOUT_BOUNDS = 2.0**20
+
+
+def hold_components(
+    model: pm.Model, fixed: dict[str, float], idata: Any
+) -> tuple[pm.Model, dict[str, dict[str, float]]]:
+    """Hold variance components: those in ``fixed``, and with a fit the rest at their means.
+
+    Returns the model and the diagnostics of what was plugged in.
+    """
+    held = hold(model, fixed)
+    if idata is None or "posterior" not in io.groups(idata):
+        return held, {}
+    free = variance_components(held)
+    if not free:
+        return held, {}
+    posterior = io.read_group(idata, "posterior")
+    missing = [name for name in free if name not in posterior]
+    if missing:
+        raise ValueError(f"the posterior of idata lacks {name_some(missing)}")
+    diagnostics = check_convergence(idata, free)
+    means = {name: posterior[name].mean(("chain", "draw")).values for name in free}
+    return hold(held, means), diagnostics
+
+
+def joined_sensitivity(given: Any, area: np.ndarray, sampled: np.ndarray) -> Array:
+    """Sensitivities in the model's order; zero where there is no sample, hence no record."""
+    if isinstance(given, xr.DataArray | pd.Series):
+        if isinstance(given, xr.DataArray):
+            if given.dims != ("area",) or "area" not in given.coords:
+                raise ValueError("sensitivity needs the one dim 'area' with its labels")
+            given = given.to_series()
+        index = pd.Index(text_labels(given.index), dtype=object)
+        series = pd.Series(given.to_numpy(dtype=float), index=index)
+        again = series.index[series.index.duplicated()]
+        if len(again):
+            raise ValueError(f"sensitivity has areas more than once: {name_some(again)}")
+        absent = [a for a in area[sampled] if a not in series.index]
+        if absent:
+            raise ValueError(f"no sensitivity for {len(absent)} areas: {name_some(absent)}")
+        values = series.reindex(area).to_numpy(dtype=float)
+    else:
+        values = np.asarray(given, dtype=float)
+        if values.shape not in ((), area.shape):
+            raise ValueError(f"sensitivity has shape {values.shape} for {area.size} areas")
+        values = np.broadcast_to(values, area.shape)
+    bad = sampled & ~(np.isfinite(values) & (values > 0))
+    if bad.any():
+        raise ValueError(
+            f"sensitivity must be positive and finite; it is not in {bad.sum()} areas: "
+            f"{name_some(area[bad])}"
+        )
+    return np.where(sampled, values, 0.0)
+
+
+def public_bound(bounds: Any, precision: Array, estimate: Array) -> float:
+    """A public bound of the absolute direct estimates: it decides what rounding can cost."""
+    if bounds is not None:
+        lo, hi = (float(b) for b in bounds)
+        # Estimates are rounded to a grid, so they may pass the range by less than its width.
+        outside = (estimate < lo - 1e-9 * (hi - lo)) | (estimate > hi + 1e-9 * (hi - lo))
+        if outside.any():
+            raise ValueError(f"{outside.sum()} direct estimates lie outside the declared range")
+        return max(abs(lo), abs(hi)) * (1 + 1e-9)
+    largest_sd = 1 / math.sqrt(precision[precision > 0].min())
+    bound = RANGE_WITHOUT_BOUNDS * largest_sd
+    if (np.abs(estimate) > bound).any():
+        raise ValueError(
+            "direct estimates are very large against their sampling variances: declare the "
+            "outcome's range in sensitivity.attrs['bounds']"
+        )
+    return bound
+
+
+def calibration_target(
+    rho: float | None, epsilon: float | None, delta: float | None
+) -> dict[str, float]:
+    """The target as it was given, in one of the two ways."""
+    given = {
+        name: float(value)
+        for name, value in (("rho", rho), ("epsilon", epsilon), ("delta", delta))
+        if value is not None
+    }
+    if set(given) not in ({"rho"}, {"epsilon", "delta"}):
+        raise ValueError("give the target as rho, or as epsilon and delta")
+    return given
+
+
+def publishing_decimals(variance: Array) -> int:
+    """Decimals of the public publishing grid: a hundredth of the smallest sd of the release."""
+    positive = variance[variance > 0]
+    if not positive.size:
+        raise ValueError("every posterior variance is zero: there is no noise to protect anybody")
+    return -math.floor(math.log10(math.sqrt(float(positive.min())) / 100))
