@@ -1,4 +1,4 @@
-"""Simulated surveys, for examples and studies where no file is at hand."""
+"""Survey records: from the files of the ACS and the BRFSS, or simulated where none is at hand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from pymc_dp.files_acs import read_acs_pums
+from pymc_dp.files_brfss import read_brfss
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+__all__ = [
+    "read_acs_pums",
+    "read_brfss",
+    "simulate_state_survey",
+    "state_covariates",
+    "state_prevalence",
+]
 
 # Seed of the invented state, which stays the same whatever sample is drawn from it.
 STATE_SEED = 105

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import xarray as xr
 
-from pymc_dp import survey_sums
+from pymc_dp import survey_designs, survey_sums
 from pymc_dp.checks import name_some
 from pymc_dp.survey_checks import (
     Bounds,
@@ -21,13 +21,23 @@ from pymc_dp.survey_checks import (
     check_roles,
     check_spanning,
     check_totals,
-    check_variance,
 )
-from pymc_dp.survey_sums import Frame, Table
+from pymc_dp.survey_designs import Singleton
+from pymc_dp.survey_estimates import (
+    computed_sensitivity,
+    design_variance,
+    grid_estimate,
+    linearized_variance,
+    ratio,
+    varies,
+)
+from pymc_dp.survey_frames import Table, collect, lazily, texts
+from pymc_dp.survey_methods import Variance, check_method
+from pymc_dp.survey_replicates import replicate_variance
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoFrame
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 
 def hajek(
@@ -38,9 +48,18 @@ def hajek(
     area: str | Sequence[str],
     bounds: Sequence[float] = (0, 1),
     unit: str | Sequence[str] | None = None,
-    variance: Literal["linearized", "kish"] = "linearized",
+    strata: str | Sequence[str] | None = None,
+    cluster: str | Sequence[str] | None = None,
+    replicate_weights: str | Sequence[str] | None = None,
+    variance: Variance = "linearized",
     rate: float | None = None,
     design_factor: float = 1.0,
+    singleton: Singleton = "fail",
+    replicate_scale: ArrayLike | None = None,
+    replicate_center: Literal["estimate", "mean"] = "estimate",
+    fay_rho: float | None = None,
+    universe: str | None = None,
+    spanning: Literal["fail", "bound"] = "fail",
     missing: Literal["fail", "drop"] = "fail",
 ) -> xr.Dataset:
     r"""Estimate every area from its survey records, with sampling variance and sensitivity.
@@ -48,7 +67,9 @@ def hajek(
     Parameters
     ----------
     data : dataframe
-        One row a record: pandas, Polars, PyArrow, or what else narwhals reads.
+        One row a record: pandas, Polars, PyArrow, a DuckDB relation, Dask, PySpark, or what else
+        narwhals reads. A lazy frame stays lazy: only rows of areas (with a design, of areas within
+        strata) are fetched.
     outcome : str
         Column of the confidential outcome: numbers or booleans within `bounds`.
     weight : str
@@ -63,13 +84,41 @@ def hajek(
     unit : str or sequence of str, optional
         Column that numbers what is protected, such as a household, all of whose outcomes may change
         at once; several columns where numbers start again in every area. Default: each record.
-    variance : {"linearized", "kish"}
-        "linearized": the with-replacement design variance over units, computed from the outcomes.
+    strata, cluster : str or sequence of str, optional
+        Columns of the sampling design, for "linearized": areas are then domains of the whole
+        sample, to which its clusters without the area add zeros. Clusters are nested in strata
+        (their numbers may start again). Without `cluster`, units (or records) are what was sampled;
+        a constant column as `strata` makes the whole sample one design.
+    replicate_weights : str or sequence of str, optional
+        Columns of the replicate weights, which may be negative; or their prefix, "PWGTP": that text
+        and a number, nothing else, the numbers consecutive.
+    variance : str, default "linearized"
+        "linearized": the with-replacement design variance, computed from the outcomes.
         "kish": P (1 - P) / n_eff times `design_factor`, from the weights and public numbers alone.
+        With replicate weights, "sdr" (successive differences, as in the American Community
+        Survey), "brr" (balanced half-samples), "fay", "jk1", "jkn" (jackknifes) or "bootstrap".
     rate : float, optional
         P of "kish": a public rate, not computed from the same file.
     design_factor : float, default 1
         Public factor of "kish", for outcomes that are alike within households or clusters.
+    singleton : {"fail", "remove", "adjust", "average", "certainty"}
+        A stratum with a single sampled cluster is refused; or adds nothing ("remove",
+        "certainty"), or the square of its deviation from the area's mean ("adjust"), or counts as
+        the average of the area's other strata: R's ``survey.lonely.psu``.
+    replicate_scale : float or sequence of float, optional
+        The factor of every squared difference, or one for each replicate; "jkn" needs it. Default,
+        with R replicates: 4 / R for "sdr", 1 / R for "brr" and "bootstrap", (R - 1) / R for "jk1",
+        1 / (R (1 - `fay_rho`)^2) for "fay".
+    replicate_center : {"estimate", "mean"}
+        Differences are taken from the full-sample estimate, or from the mean of the replicates.
+    fay_rho : float, optional
+        Fay's coefficient, at least 0 and below 1.
+    universe : str, optional
+        Column that says which records belong to the universe (booleans, or 0 and 1). Those outside
+        take no part, whatever their outcome, and are counted; their clusters stay in the design.
+    spanning : {"fail", "bound"}
+        Units with records in several areas are refused; or every area's sensitivity is raised so
+        that the joint guarantee covers them (see Notes).
     missing : {"fail", "drop"}
         Records without an outcome or a weight are refused, or left out and counted. Who answered is
         taken to be public.
@@ -80,28 +129,33 @@ def hajek(
         On dimension `area`, sorted by label: `estimate` and `sensitivity` (units of the outcome),
         `variance` (their square), `n` records and `n_units` units of positive weight,
         `sum_weights`, `max_weight` (largest weight of a record; with `unit` the largest summed
-        weight of a unit), `n_eff` (Kish's effective number of records) and `n_dropped`. Several
-        area columns stay as coordinates, as text (under `<name>_level` where the result has its own
-        variable of that name). Attributes keep bounds, unit, variance method,
-        grid and counts. An area whose weights are all 0 has no sample: its estimate and variance
-        are missing, its sensitivity is 0, and the attributes count and name such areas.
+        weight of a unit), `n_eff` (Kish's effective number of records), `n_dropped`, and with
+        `universe` also `n_outside_universe`. Several area columns stay as coordinates, as text
+        (under `<name>_level` where the result has its own variable of that name). Attributes keep
+        bounds, unit, variance method, grid and counts. An area whose weights are all 0 has no
+        sample: its estimate and variance are missing, its sensitivity is 0, and the attributes
+        count and name such areas.
 
     Raises
     ------
     ValueError
         Columns that are absent or of the wrong kind; weights that are missing, negative or
         infinite; outcomes that are missing or outside the bounds; areas that are blank or share a
-        label; units that are missing or lie in several areas; no records; bounds without a range;
-        options that do not belong together. The message names columns, areas and counts and never
-        shows an outcome.
+        label; units, strata or clusters that are missing; units in several areas; strata with a
+        single cluster; replicate weights that are missing or infinite; no records; bounds without
+        a range; options that do not belong together. The message names columns, areas and counts
+        and never shows an outcome.
 
     Notes
     -----
     With :math:`\hat y = \sum w y / \sum w` [1]_ and
     :math:`z_u = \sum_{k \in u} w_k (y_k - \hat y) / \sum w` for the n units of an area, the
-    linearised variance is :math:`n / (n - 1) \sum_u z_u^2` [2]_. It is missing for a single unit
+    linearised variance is :math:`n / (n - 1) \sum_u z_u^2` [2]_; with a design it is the sum over
+    strata of :math:`n_h / (n_h - 1) \sum_c (z_c - \bar z_h)^2` over their :math:`n_h` clusters,
+    those without any record of the area included. It is missing for a single unit
     and exactly 0 where all outcomes (or the means of all units) agree, and stays so: no model can
-    use such an area as it is.
+    use such an area as it is. With replicates it is :math:`\sum_r c_r (\hat y_r - \hat y)^2` [3]_,
+    missing where the weights of a replicate do not add up to more than 0.
 
     New outcomes of one unit move the estimate by at most
     :math:`s = (hi - lo) \max_u w_u / \sum w`. The estimate is rounded to a public grid (attribute
@@ -110,11 +164,17 @@ def hajek(
     For bounds (0, 1) this adds :math:`10^{-12} + 6 \cdot 10^{-16} n`, less than a millionth of s
     below 40,000 records an area.
 
+    A unit in k areas moves k estimates. Its effect on a posterior draw is the sum of k effects, so
+    its price is at most that of the largest of them made k times as large:
+    ``spanning="bound"`` takes :math:`\max_u k_u w_u` in place of :math:`\max_u w_u`, and the
+    largest price of an area is then an upper bound for every unit. A single area's price says less.
+
     References
     ----------
     .. [1] J. Hajek (1971). Comment on "An essay on the logical foundations of survey sampling".
        Foundations of Statistical Inference. Holt, Rinehart and Winston.
     .. [2] C.-E. Sarndal, B. Swensson, J. Wretman (1992). Model Assisted Survey Sampling. Springer.
+    .. [3] K. M. Wolter (2007). Introduction to Variance Estimation. Springer.
 
     Examples
     --------
@@ -133,123 +193,111 @@ def hajek(
     A          0.7          0.5
     B          0.5          0.5
     """
-    import narwhals as nw
-
     limits = check_bounds(bounds)
-    roles = check_roles(outcome, weight, area, unit)
-    method = check_variance(variance, rate, design_factor, limits)
-    check_missing(missing)
-    frame = nw.from_native(data)
-    check_columns(frame.collect_schema(), roles)
-    if survey_sums.is_empty(frame):
-        raise ValueError("the data hold no records")
+    roles = check_roles(outcome, weight, area, unit, strata, cluster, universe)
+    check_missing(missing, spanning)
+    frame = lazily(data)
+    schema = frame.collect_schema()
+    check_columns(schema, roles)
+    method = check_method(
+        variance,
+        roles,
+        limits,
+        schema,
+        rate=rate,
+        design_factor=design_factor,
+        singleton=singleton,
+        replicate_weights=replicate_weights,
+        replicate_scale=replicate_scale,
+        replicate_center=replicate_center,
+        fay_rho=fay_rho,
+    )
 
-    records = survey_sums.read_records(frame, roles, limits)
+    more = survey_designs.design_columns(roles) if roles.has_design else {}
+    records = survey_sums.read_records(frame, roles, limits, more)
     units = survey_sums.total_units(records, roles)
     areas = survey_sums.total_areas(units, roles)
-    levels, table = survey_sums.collect(areas, roles)
-    labels = check_labels(levels, table["rows"], roles.area)
-    check_counts(table, labels, roles, limits, missing)
+    levels, table = collect(areas, survey_sums.area_keys(roles))
+    if not levels[0]:
+        raise ValueError("the data hold no records")
+    labels = check_labels([texts(level) for level in levels], table["rows"], roles.area)
+    counts = dict.fromkeys(survey_sums.COUNTS, np.zeros(len(labels))) | {"rows": table["rows"]}
+    if np.any(table["rows"] > table["n"]):
+        counts = survey_sums.count_records(frame, roles, limits)
+    check_counts(counts, labels, roles, limits, missing)
     check_totals(table["weight"], labels)
-    check_spanning(survey_sums.count_spanning(units, roles), roles)
+    reach, more_attributes = table["max_weight"], {}
+    pairs = float(np.sum(table.get("groups", 0)))
+    if crossing := survey_sums.count_spanning(records, units, pairs, roles):
+        check_spanning(crossing, roles, spanning)
+        widest = survey_sums.spanning_weights(units, roles)
+        reach = widest["reach"]
+        more_attributes = {
+            "spanning": spanning,
+            "n_spanning_units": crossing,
+            "max_areas_of_a_unit": int(widest["unit_areas"].max()),
+        }
 
-    n_eff = _ratio(table["weight"] ** 2, table["squared_weight"])
-    if rate is None:
-        sampling_variance = _linearized_variance(table, units, areas, roles, limits)
+    n_eff = ratio(table["weight"] ** 2, table["squared_weight"])
+    mean = ratio(table["weighted_outcome"], table["weight"])
+    if method.name == "kish":
+        sampling_variance = ratio(method.design_factor * method.rate * (1 - method.rate), n_eff)
+    elif method.replicates is not None:
+        spread = replicate_variance(frame, mean, labels, method.replicates, roles, limits)
+        sampling_variance = np.where(varies(table) | np.isnan(spread), spread, 0.0)
+    elif roles.has_design:
+        sampling_variance, design = design_variance(
+            table, mean, records, areas, levels, roles, limits, method
+        )
+        more_attributes |= design
     else:
-        sampling_variance = _ratio(design_factor * rate * (1 - rate), n_eff)
+        sampling_variance = linearized_variance(table, mean, units, areas, roles, limits)
+    whole = {name: table[name].astype(np.int64) for name in ("n", "n_units") if name in table}
     variables = {
-        "estimate": _estimate(table, limits),
+        "estimate": grid_estimate(mean, limits),
         "variance": sampling_variance,
-        "sensitivity": _sensitivity(table, limits),
-        "n": table["n"],
-        "n_units": table["n_units"],
+        "sensitivity": computed_sensitivity(table, reach, limits),
+        "n": whole["n"],
+        "n_units": whole.get("n_units", whole["n"]),
         "sum_weights": table["weight"],
         "max_weight": table["max_weight"],
         "n_eff": np.nan_to_num(n_eff),
-        "n_dropped": table["dropped"],
+        "n_dropped": counts["dropped"].astype(np.int64),
     }
+    if universe is not None:
+        variables["n_outside_universe"] = counts["outside_universe"].astype(np.int64)
     coordinates = {"area": labels}
     if len(roles.area) > 1:
         for name, level in zip(roles.area, levels, strict=True):
             free = name if name not in {"area", *variables} else f"{name}_level"
-            coordinates[free] = np.asarray(level, dtype=str)
+            coordinates[free] = np.asarray(texts(level), dtype=str)
     direct = xr.Dataset(
         {name: ("area", values) for name, values in variables.items()},
         {name: ("area", values) for name, values in coordinates.items()},
-        _attributes(table, labels, limits, roles) | method,
+        _attributes(table, counts, labels, limits, roles)
+        | method.attributes(roles)
+        | more_attributes,
     )
-    # A sensitivity means nothing without its unit and range: they go with it into a release.
-    direct["sensitivity"].attrs = {key: direct.attrs[key] for key in ("bounds", "unit")}
+    # A sensitivity means nothing without its unit and range: they go with it into a release. (In a
+    # file, `bounds` of a variable may name another one; xarray looks it up, which needs a tuple.)
+    direct["sensitivity"].attrs = {"bounds": (limits.low, limits.high), "unit": roles.unit_name}
     return direct
 
 
-def _ratio(numerator: Any, denominator: NDArray[Any]) -> NDArray[np.float64]:
-    """Divide by area; missing where the denominator is 0 or missing: there is no sample."""
-    return numerator / np.where(denominator > 0, denominator, np.nan)
-
-
-def _estimate(table: Table, bounds: Bounds) -> NDArray[np.float64]:
-    """Hajek estimate sum(w y) / sum(w), rounded to the public grid."""
-    mean = bounds.middle + _ratio(table["weighted_outcome"], table["weight"])
-    return np.rint(mean / bounds.grid) * bounds.grid
-
-
-def _sensitivity(table: Table, bounds: Bounds) -> NDArray[np.float64]:
-    """Bound the change of the computed estimate when the outcomes of one unit are replaced.
-
-    In exact arithmetic it is s = R max_u(w_u) / sum(w), R = high - low. The rest makes it hold for
-    the numbers as computed, sums in any order. With u = 2**-53, g_k = k u / (1 - k u), n records
-    and L the largest absolute outcome, deviations from the middle are at most R / 2 + u L, and
-    k roundings change a product or a sum by a factor of at most 1 + g_k (Higham, Accuracy and
-    Stability of Numerical Algorithms, 2002, chapters 3 and 4):
-
-    - deviation, product and n - 1 additions, as many additions of weights, a quotient: each of the
-      two estimates is off by at most g_(2n+1) (R / 2 + u L), and u L more when the middle is added;
-    - width, product, quotient and two sums: the computed s is off by at most g_(2n+1) R, as s <= R;
-    - the grid moves each of the two estimates by at most half its spacing.
-
-    To first order this is grid + u ((4n + 2) R + 2 L); u ((n + 18) R + 2 L) is left for the terms
-    of higher order and for the additions below.
-    """
-    n, u = table["n"], 2.0**-53
-    exact = _ratio(bounds.width * table["max_weight"], table["weight"])
-    rounding = bounds.grid + u * (5 * (n + 4) * bounds.width + 4 * bounds.largest)
-    return np.where(n > 0, exact + rounding, 0.0)
-
-
-def _linearized_variance(
-    table: Table, units: Frame, areas: Frame, roles: Roles, bounds: Bounds
-) -> NDArray[np.float64]:
-    """With-replacement variance n / (n - 1) sum_u z_u^2, z_u = sum_k w_k (y_k - yhat) / sum(w)."""
-    n, varies = table["n_units"], table["varies"] > 0
-    mean = _ratio(table["weighted_outcome"], table["weight"])
-    large = table["outcome_outcome"] + mean**2 * table["weight_weight"]
-    squares = large - 2 * mean * table["weight_outcome"]
-    # A difference below a hundredth of its terms has lost two or more of their sixteen digits.
-    if np.any(varies & (squares < 0.01 * large)):
-        second_pass = survey_sums.squared_deviations(units, areas, roles)
-        squares = survey_sums.collect(second_pass, roles)[1]["square"]
-    # Outcomes, or households, that all agree have no variance, whatever rounding leaves of it.
-    rounding = (4 * (table["n"] + 4) * 2.0**-53 * bounds.width) ** 2 * table["weight_weight"]
-    squares = np.where(varies & (squares > rounding), squares, 0.0)
-    return _ratio(n * squares, n - 1) / table["weight"] ** 2
-
-
 def _attributes(
-    table: Table, labels: NDArray[np.str_], bounds: Bounds, roles: Roles
+    table: Table, counts: Table, labels: NDArray[np.str_], bounds: Bounds, roles: Roles
 ) -> dict[str, Any]:
     """Record what was asked and what was left out, in types that every file format keeps."""
-    without_weight, empty = int(table["missing_weight"].sum()), labels[table["n"] == 0]
+    without_weight, empty = int(counts["missing_weight"].sum()), labels[table["n"] == 0]
     attributes = {
         "bounds": [bounds.low, bounds.high],
         "unit": roles.unit_name,
         "neighbours": f"one {roles.unit_name} replaced: its outcomes take any values within the "
         "bounds; weights, areas and who answered are public",
         "outcome_grid": bounds.grid,
-        "n_rows": int(table["rows"].sum()),
+        "n_rows": int(counts["rows"].sum()),
         "n_missing_weight_dropped": without_weight,
-        "n_missing_outcome_dropped": int(table["dropped"].sum()) - without_weight,
+        "n_missing_outcome_dropped": int(counts["dropped"].sum()) - without_weight,
         "n_areas_without_sample": len(empty),
     }
     return attributes | ({"areas_without_sample": name_some(empty)} if len(empty) else {})

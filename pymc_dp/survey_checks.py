@@ -52,12 +52,20 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Roles:
-    """Which columns hold outcome, weight, area and unit; without a unit each record is one."""
+    """Which columns hold what; without a unit each record is one, without strata all are one."""
 
     outcome: str
     weight: str
     area: tuple[str, ...]
-    unit: tuple[str, ...]
+    unit: tuple[str, ...] = ()
+    strata: tuple[str, ...] = ()
+    cluster: tuple[str, ...] = ()
+    universe: str | None = None
+
+    @property
+    def has_design(self) -> bool:
+        """Whether areas are domains of one design, and not samples of their own."""
+        return bool(self.strata or self.cluster)
 
     @property
     def unit_name(self) -> str:
@@ -79,51 +87,46 @@ def check_bounds(bounds: Sequence[float]) -> Bounds:
 
 
 def check_roles(
-    outcome: str, weight: str, area: str | Sequence[str], unit: str | Sequence[str] | None
+    outcome: str,
+    weight: str,
+    area: str | Sequence[str],
+    unit: str | Sequence[str] | None,
+    strata: str | Sequence[str] | None = None,
+    cluster: str | Sequence[str] | None = None,
+    universe: str | None = None,
 ) -> Roles:
-    """Sort the columns by role; one or several area and unit columns become a tuple."""
-    areas = (area,) if isinstance(area, str) else tuple(area)
-    units = () if unit is None else (unit,) if isinstance(unit, str) else tuple(unit)
-    for role, names in (("area", areas), ("unit", units)):
-        if len(set(names)) < len(names):
-            raise ValueError(f"{role} names a column twice: {', '.join(names)}")
-    if not areas:
+    """Sort the columns by role; one or several columns of a role become a tuple."""
+    given = {"area": area, "unit": unit, "strata": strata, "cluster": cluster}
+    columns: dict[str, tuple[str, ...]] = {}
+    for role, names in given.items():
+        columns[role] = (
+            () if names is None else (names,) if isinstance(names, str) else tuple(names)
+        )
+        if len(set(columns[role])) < len(columns[role]):
+            raise ValueError(f"{role} names a column twice: {', '.join(columns[role])}")
+        if names is not None and not columns[role]:
+            rest = "; leave it out to protect single records" if role == "unit" else ""
+            raise ValueError(f"{role} names no column{rest}")
+    if not columns["area"]:
         raise ValueError("area names no column")
-    if unit is not None and not units:
-        raise ValueError("unit names no column; leave it out to protect single records")
-    return Roles(outcome, weight, areas, units)
+    return Roles(outcome, weight, universe=universe, **columns)
 
 
-def check_variance(
-    variance: str, rate: float | None, factor: float, bounds: Bounds
-) -> dict[str, Any]:
-    """Accept a method that exists with the public numbers that it needs, and record them."""
-    if variance not in ("linearized", "kish"):
-        raise ValueError(f"variance must be 'linearized' or 'kish', got {variance!r}")
-    if variance == "linearized":
-        if rate is not None or factor != 1:
-            raise ValueError("rate and design_factor belong to variance='kish'")
-        return {"variance_method": variance}
-    if (bounds.low, bounds.high) != (0, 1):
-        raise ValueError("variance='kish' is P (1 - P) / n_eff and needs bounds (0, 1)")
-    if rate is None or not 0 < rate < 1:
-        raise ValueError("variance='kish' needs a public rate between 0 and 1, both excluded")
-    if not 0 < factor < math.inf:
-        raise ValueError("design_factor must be positive and finite")
-    return {"variance_method": variance, "rate": float(rate), "design_factor": float(factor)}
-
-
-def check_missing(missing: str) -> None:
-    """Accept one of the two ways to treat records without an outcome or a weight."""
+def check_missing(missing: str, spanning: str = "fail") -> None:
+    """Accept the ways to treat records without an outcome or a weight, and units in many areas."""
     if missing not in ("fail", "drop"):
         raise ValueError(f"missing must be 'fail' or 'drop', got {missing!r}")
+    if spanning not in ("fail", "bound"):
+        raise ValueError(f"spanning must be 'fail' or 'bound', got {spanning!r}")
 
 
 def check_columns(schema: Mapping[str, Any], roles: Roles) -> None:
     """Require every column: weights as numbers, outcomes as numbers or booleans, never text."""
     import narwhals as nw
 
-    wanted = dict.fromkeys([roles.outcome, roles.weight, *roles.area, *roles.unit])
+    keys = (*roles.area, *roles.unit, *roles.strata, *roles.cluster)
+    universe = () if roles.universe is None else (roles.universe,)
+    wanted = dict.fromkeys([roles.outcome, roles.weight, *keys, *universe])
     absent = [repr(name) for name in wanted if name not in schema]
     if absent:
         raise ValueError(f"the data have no column {name_some(absent)}")
@@ -134,10 +137,15 @@ def check_columns(schema: Mapping[str, Any], roles: Roles) -> None:
         raise ValueError(
             f"column {roles.outcome!r} holds {outcome}: outcomes must be numbers or booleans"
         )
+    for name in universe:
+        if not (schema[name].is_numeric() or schema[name] == nw.Boolean):
+            raise ValueError(
+                f"column {name!r} holds {schema[name]}: the universe must be booleans, or 0 and 1"
+            )
 
 
 def check_labels(
-    levels: Sequence[Sequence[str | None]], rows: NDArray[np.int64], names: Sequence[str]
+    levels: Sequence[Sequence[str | None]], rows: NDArray[np.float64], names: Sequence[str]
 ) -> NDArray[np.str_]:
     """Join the levels of each area by a space into its label; none blank, no two alike.
 
@@ -151,7 +159,7 @@ def check_labels(
     keys = list(zip(*levels, strict=True))
     blank = np.array([any(not (text or "").strip() for text in key) for key in keys], dtype=bool)
     if blank.any():
-        raise ValueError(f"{where}: no area (missing or blank) in {rows[blank].sum()} records")
+        raise ValueError(f"{where}: no area (missing or blank) in {rows[blank].sum():.0f} records")
     labels = np.asarray([" ".join(key) for key in keys], dtype=str)
     distinct, count = np.unique(labels, return_counts=True)
     if (count > 1).any():
@@ -162,13 +170,14 @@ def check_labels(
     return labels
 
 
-def check_spanning(count: int, roles: Roles) -> None:
-    """Refuse units with records in more than one area: each would move several estimates."""
-    if count:
+def check_spanning(count: int, roles: Roles, spanning: str) -> None:
+    """Refuse units with records in several areas, each of which would move several estimates."""
+    if spanning == "fail":
         columns = ", ".join(map(repr, dict.fromkeys(roles.area + roles.unit)))
         raise ValueError(
             f"column {roles.unit_name!r}: {count} units have records in more than one area; if "
-            f"units are numbered anew in each area, pass unit=[{columns}]"
+            f"units are numbered anew in each area, pass unit=[{columns}]; if they are the same "
+            "units, spanning='bound' raises the sensitivity for them"
         )
 
 
@@ -185,6 +194,9 @@ def check_counts(
         ("infinite_weight", roles.weight, "infinite weight", ""),
         ("outside", roles.outcome, "outcome", f" outside {bounds.low:g}..{bounds.high:g}"),
         ("missing_unit", roles.unit_name, "missing unit", ""),
+        ("missing_stratum", " ".join(roles.strata), "missing stratum", ""),
+        ("missing_cluster", " ".join(roles.cluster), "missing cluster", ""),
+        ("unknown_universe", str(roles.universe), "record", " neither in the universe nor outside"),
     ]
     if missing == "fail":
         faults += [
@@ -195,8 +207,10 @@ def check_counts(
     for fault, column, noun, rest in faults:
         counts, total = table[fault], int(table[fault].sum())
         if total:
-            areas = [f"{a} ({c})" for a, c in zip(labels, counts, strict=True) if c]
-            plural = noun + "s" * (total > 1) + rest
+            areas = [f"{a} ({c:.0f})" for a, c in zip(labels, counts, strict=True) if c]
+            ending = "" if total == 1 else "s"
+            plural = "missing strata" if ending and noun == "missing stratum" else noun + ending
+            plural += rest
             found.append(f"column {column!r}: {total} {plural}, in {name_some(areas)}")
     if found:
         raise ValueError("; ".join(found))

@@ -1,33 +1,37 @@
 """Grouped sums over survey records, written once for every dataframe that narwhals reads.
 
-Engines agree on the sum, minimum and maximum of plain columns and on little else inside a group, so
-every product, comparison and cast is a column of its own first. Casts come before products: small
-integers would overflow. Rows flow records -> units -> areas, and only area rows are collected.
+Casts come before products, as small integers would overflow, and products before groups. Rows flow
+records -> units -> areas, and only area rows are collected. What a record that cannot be used adds
+is null, which no engine counts in a sum or a maximum; why it cannot is asked in a second pass, and
+only where there is such a record.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
-from operator import add, or_
-from typing import TYPE_CHECKING, Any
+from operator import mul
+from typing import Any
 
 from pymc_dp.survey_checks import Bounds, Roles
+from pymc_dp.survey_frames import (
+    Frame,
+    Table,
+    collect,
+    flag,
+    is_blank,
+    is_missing,
+    total,
+)
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-Frame = Any  # an eager or a lazy narwhals frame
-Table = dict[str, "NDArray[Any]"]
-
-# What a group adds up: a 0 or 1 of each record, amounts of each record, products of unit totals.
 COUNTS = (
     *("rows", "missing_weight", "negative_weight", "infinite_weight", "missing_outcome"),
-    *("outside", "missing_unit", "dropped", "n"),
+    *("outside", "missing_unit", "missing_stratum", "missing_cluster"),
+    *("unknown_universe", "outside_universe", "dropped"),
 )
-AMOUNTS = ("weight", "squared_weight", "weighted_outcome")
-UNIT_SUMS = ("n_units", "weight_weight", "weight_outcome", "outcome_outcome")
+SUMS = ("n", "weight", "squared_weight", "weighted_outcome")
+PRODUCTS = ("weight_weight", "weight_outcome", "outcome_outcome")
 
 
 def area_keys(roles: Roles) -> list[str]:
@@ -41,74 +45,114 @@ def unit_keys(roles: Roles) -> list[str]:
     return [areas.get(name, f"unit_{k}") for k, name in enumerate(roles.unit)]
 
 
-def read_records(frame: Frame, roles: Roles, bounds: Bounds) -> Frame:
-    """One row a record: keys, counts, and amounts to which unusable records add nothing.
+def read_records(
+    frame: Frame, roles: Roles, bounds: Bounds, more: Mapping[str, Any] | None = None
+) -> Frame:
+    """One row a record: keys, weight, outcome, and what is in `more`, by the name it gets there.
 
-    The outcome is taken as its deviation from the middle of the declared range, a public constant,
-    so that large outcomes with small differences do not lose their digits in the sums.
+    `n` is 1 where the record takes part; else 0, and weight and outcome are null. The outcome is
+    taken as its deviation from the middle of the declared range, a public constant, so that large
+    outcomes with small differences do not lose their digits in the sums.
     """
     import narwhals as nw
 
-    weight, outcome, dropped = nw.col("weight"), nw.col("outcome"), nw.col("dropped")
+    weight, outcome, n = nw.col("weight"), nw.col("outcome"), nw.col("n")
+    present = (weight > 0) & (weight <= sys.float_info.max)
+    usable = flag(present & outcome.is_between(bounds.low, bounds.high))
+    conditions = map(nw.col, _conditions(roles, frame.collect_schema()))
     return (
-        _with_counts(frame, roles, bounds)
-        .with_columns(weight=nw.when(dropped == 0).then(weight).otherwise(0.0))
+        _select(frame, roles, more or {})
+        .with_columns(n=reduce(mul, conditions, usable))
         .with_columns(
-            n=_flag(weight > 0),
-            outcome=nw.when(weight > 0).then(outcome - bounds.middle),
+            weight=nw.when(n == 1).then(weight),
+            outcome=nw.when(n == 1).then(outcome - bounds.middle),
         )
-        .with_columns(
-            squared_weight=weight * weight,
-            weighted_outcome=nw.when(weight > 0).then(weight * outcome).otherwise(0.0),
-            lowest=outcome,
-            highest=outcome,
-        )
+        .with_columns(squared_weight=weight * weight, weighted_outcome=weight * outcome)
     )
 
 
-def _with_counts(frame: Frame, roles: Roles, bounds: Bounds) -> Frame:
-    """One row a record: keys, weight, outcome, and a 0 or 1 for each thing to be counted."""
+def _conditions(roles: Roles, schema: Any) -> dict[str, Any]:
+    """Further 0 or 1 columns that must all be 1 for a record to take part, on the user's frame."""
     import narwhals as nw
 
-    w, y = nw.col("weight"), nw.col("outcome")
-    schema = frame.collect_schema()
-    blank = [_is_blank(nw.col(name), schema[name]) for name in roles.unit]
+    keys = (*roles.unit, *roles.strata, *roles.cluster)
+    conditions = {"has_keys": 1 - is_blank(keys, schema)} if keys else {}
+    if roles.universe is not None:
+        conditions["in_universe"] = flag(nw.col(roles.universe).cast(nw.Float64) == 1)
+    return conditions
+
+
+def _select(frame: Frame, roles: Roles, more: Mapping[str, Any]) -> Frame:
+    """Give columns the names they have in these frames, and numbers their type."""
+    import narwhals as nw
+
     keys = dict(zip(area_keys(roles) + unit_keys(roles), roles.area + roles.unit, strict=True))
-    return (
-        frame.select(
-            *(nw.col(name).alias(key) for key, name in keys.items()),
-            nw.col(roles.weight).cast(nw.Float64).alias("weight"),
-            nw.col(roles.outcome).cast(nw.Float64).alias("outcome"),
-            (_flag(reduce(or_, blank), unknown=1) if blank else nw.lit(0)).alias("missing_unit"),
-        )
+    conditions = _conditions(roles, frame.collect_schema())
+    return frame.select(
+        *(nw.col(name).alias(key) for key, name in keys.items()),
+        nw.col(roles.weight).cast(nw.Float64).alias("weight"),
+        nw.col(roles.outcome).cast(nw.Float64).alias("outcome"),
+        *(column.alias(name) for name, column in (conditions | dict(more)).items()),
+    )
+
+
+def count_records(frame: Frame, roles: Roles, bounds: Bounds) -> Table:
+    """By area, in the order of `collect`: how many records there are of each kind of fault."""
+    import narwhals as nw
+
+    w, y, keys = nw.col("weight"), nw.col("outcome"), area_keys(roles)
+    schema = frame.collect_schema()
+    named = {"unit": roles.unit, "stratum": roles.strata, "cluster": roles.cluster}
+    more = {f"missing_{noun}": is_blank(names, schema) for noun, names in named.items()}
+    if roles.universe is not None:
+        universe = nw.col(roles.universe).cast(nw.Float64)
+        more["outside_universe"] = flag(universe == 0)
+        more["unknown_universe"] = 1 - flag(universe == 0) - flag(universe == 1)
+    else:
+        more |= {"outside_universe": nw.lit(0), "unknown_universe": nw.lit(0)}
+    inside = ("missing_weight", "negative_weight", "infinite_weight", "missing_outcome", "outside")
+    counts = (
+        _select(frame, roles, more)
         .with_columns(
             rows=nw.lit(1),
-            missing_weight=_flag(w.is_null() | w.is_nan(), unknown=1),
-            negative_weight=_flag(w < 0),
-            legal_weight=_flag(w.is_between(0, sys.float_info.max)),
-            missing_outcome=_flag(y.is_null() | y.is_nan(), unknown=1),
-            inside=_flag(y.is_between(bounds.low, bounds.high)),
+            missing_weight=flag(is_missing(w), unknown=1),
+            negative_weight=flag(w < 0),
+            legal_weight=flag(w.is_between(0, sys.float_info.max)),
+            missing_outcome=flag(is_missing(y), unknown=1),
+            inside=flag(y.is_between(bounds.low, bounds.high)),
         )
         .with_columns(
-            infinite_weight=1 - _total("legal_weight", "missing_weight", "negative_weight"),
-            outside=1 - _total("inside", "missing_outcome"),
+            infinite_weight=1 - total("legal_weight", "missing_weight", "negative_weight"),
+            outside=1 - total("inside", "missing_outcome"),
             dropped=1 - nw.col("legal_weight") * (1 - nw.col("missing_outcome")),
         )
+        .with_columns(
+            *(nw.col(name) * (1 - nw.col("outside_universe")) for name in (*inside, "dropped"))
+        )
+        .group_by(*keys)
+        .agg(*(nw.col(name).sum() for name in COUNTS))
     )
+    return collect(counts, keys)[1]
 
 
 def total_units(records: Frame, roles: Roles) -> Frame:
     """One row a unit (without unit columns: a record) with its totals and their products."""
     import narwhals as nw
 
-    units = records
-    if roles.unit:
-        keys = dict.fromkeys(area_keys(roles) + unit_keys(roles))
-        units = _add_up(records, list(keys), COUNTS + AMOUNTS)
+    if not roles.unit:
+        return add_products(records)
+    keys = list(dict.fromkeys(area_keys(roles) + unit_keys(roles)))
+    ends = _ends("outcome", "outcome")
+    units = add_up(records, keys, SUMS, nw.len().alias("rows"), *ends)
+    return add_products(units.with_columns(n_units=flag(nw.col("weight") > 0)))
+
+
+def add_products(totals: Frame) -> Frame:
+    """To rows of weights and weighted outcomes: the products of the two, each with each."""
+    import narwhals as nw
+
     weight, outcome = nw.col("weight"), nw.col("weighted_outcome")
-    return units.with_columns(
-        n_units=_flag(weight > 0),
-        max_weight=weight,
+    return totals.with_columns(
         weight_weight=weight * weight,
         weight_outcome=weight * outcome,
         outcome_outcome=outcome * outcome,
@@ -116,108 +160,85 @@ def total_units(records: Frame, roles: Roles) -> Frame:
 
 
 def total_areas(units: Frame, roles: Roles) -> Frame:
-    """One row an area: sums over its units, their largest weight, and whether outcomes vary."""
+    """One row an area: sums over its units, their largest weight, and the ends of the outcomes."""
     import narwhals as nw
 
-    sums = (*COUNTS, *AMOUNTS, *UNIT_SUMS)
-    areas = _add_up(units, area_keys(roles), sums, nw.col("max_weight").max())
-    # Some engines widen sums of integers beyond 64 bits.
-    counts = (nw.col(name).cast(nw.Int64) for name in (*COUNTS, "n_units"))
-    return areas.with_columns(*counts, varies=_flag(nw.col("highest") > nw.col("lowest")))
+    keys, largest = area_keys(roles), nw.col("weight").max().alias("max_weight")
+    if roles.unit:
+        sums = (*SUMS, *PRODUCTS, "rows", "n_units")
+        groups = nw.len().alias("groups")
+        return add_up(units, keys, sums, largest, groups, *_ends("lowest", "highest"))
+    rows = nw.len().alias("rows")
+    return add_up(units, keys, (*SUMS, *PRODUCTS), largest, rows, *_ends("outcome", "outcome"))
 
 
-def squared_deviations(units: Frame, areas: Frame, roles: Roles) -> Frame:
-    """One row an area: sum over units of (sum_k w_k (y_k - yhat))^2, in a second pass.
+def squared_deviations(units: Frame, areas: Frame, roles: Roles) -> Table:
+    """By area: sum over units of (sum_k w_k (y_k - yhat))^2, in a second pass.
 
     The same sum follows from the products of the first pass, except where it is a small difference
     of large numbers.
     """
+    keys = area_keys(roles)
+    squares = add_deviations(units, areas, roles)
+    return collect(add_up(squares, keys, ("square",)), keys)[1]
+
+
+def add_deviations(totals: Frame, areas: Frame, roles: Roles) -> Frame:
+    """To rows of summed weights and weighted outcomes: sum_k w_k (y_k - yhat) and its square."""
     import narwhals as nw
 
     keys = area_keys(roles)
     mean = (nw.col("weighted_outcome") / nw.col("weight")).alias("mean")
     deviation = nw.col("weighted_outcome") - nw.col("mean") * nw.col("weight")
     return (
-        units.join(areas.select(*keys, mean), on=keys, how="left")
+        totals.join(areas.select(*keys, mean), on=keys, how="left")
         .with_columns(deviation=deviation)
         .with_columns(square=nw.col("deviation") * nw.col("deviation"))
-        .group_by(*keys)
-        .agg(nw.col("square").sum())
     )
 
 
-def count_spanning(units: Frame, roles: Roles) -> int:
-    """How many units have records in more than one area."""
+def count_spanning(records: Frame, units: Frame, groups: float, roles: Roles) -> int:
+    """How many units have records in more than one area, of `groups` pairs of unit and area."""
     import narwhals as nw
 
     if not roles.unit or set(roles.area) <= set(roles.unit):
         return 0
-    areas = units.group_by(*unit_keys(roles)).agg(nw.len().alias("areas"))
-    return len(_on_driver(areas.filter(nw.col("areas") > 1).select("areas")))
+    keys = unit_keys(roles)
+    if _count_rows(records.select(*keys).unique()) == groups:
+        return 0
+    areas = add_up(units, keys, (), nw.len().alias("areas"))
+    return _count_rows(areas.filter(nw.col("areas") > 1))
 
 
-def is_empty(frame: Frame) -> bool:
-    """Whether there is no record at all."""
-    return len(_on_driver(frame.head(1))) == 0
-
-
-def collect(areas: Frame, roles: Roles) -> tuple[list[list[str | None]], Table]:
-    """Fetch the area rows, in the order of their joined labels, and the text of each key.
-
-    Returns
-    -------
-    levels : for each area column the text of every area, None where it is missing
-    table : the other columns by name
-    """
-    frame = _on_driver(areas)
-    keys = area_keys(roles)
-    levels = [_texts(frame.get_column(key)) for key in keys]
-    order = sorted(range(len(frame)), key=lambda row: " ".join(str(text[row]) for text in levels))
-    table = {c: frame.get_column(c).to_numpy()[order] for c in frame.columns if c not in keys}
-    return [[text[row] for row in order] for text in levels], table
-
-
-def _add_up(frame: Frame, keys: Sequence[str], sums: Sequence[str], *more: Any) -> Frame:
-    """Sum by group, and keep the ends of the group's outcomes."""
+def _count_rows(frame: Frame) -> int:
+    """How many rows there are, without fetching them."""
     import narwhals as nw
 
-    ends = nw.col("lowest").min(), nw.col("highest").max()
-    return frame.group_by(*keys).agg(*(nw.col(name).sum() for name in sums), *ends, *more)
+    one = frame.with_columns(one=nw.lit(1))
+    return int(collect(add_up(one, ["one"], (), nw.len().alias("rows")), ["one"])[1]["rows"].sum())
 
 
-def _on_driver(frame: Frame) -> Frame:
+def spanning_weights(units: Frame, roles: Roles) -> Table:
+    """By area: the largest product of a unit's weight there and the number of its areas."""
     import narwhals as nw
 
-    return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+    keys, unit = area_keys(roles), unit_keys(roles)
+    present = units.filter(nw.col("weight") > 0)
+    areas = add_up(present, unit, (), nw.len().alias("unit_areas"))
+    reach = units.select(*dict.fromkeys(keys + unit), "weight").join(areas, on=unit, how="left")
+    reach = reach.with_columns(reach=nw.col("weight") * nw.col("unit_areas").cast(nw.Float64))
+    largest = (nw.col(name).max() for name in ("reach", "unit_areas"))
+    return collect(add_up(reach, keys, (), *largest), keys)[1]
 
 
-def _flag(condition: Any, unknown: int = 0) -> Any:
-    """Turn a condition into 0 or 1; into `unknown` where an engine answers null."""
+def _ends(low: str, high: str) -> tuple[Any, Any]:
     import narwhals as nw
 
-    return condition.cast(nw.Int64).fill_null(unknown)
+    return nw.col(low).min().alias("lowest"), nw.col(high).max().alias("highest")
 
 
-def _total(*names: str) -> Any:
-    """Add columns within a row."""
+def add_up(frame: Frame, keys: Sequence[str], sums: Sequence[str], *more: Any) -> Frame:
+    """Sum by group, and whatever `more` asks for."""
     import narwhals as nw
 
-    return reduce(add, map(nw.col, names))
-
-
-def _is_blank(column: Any, dtype: Any) -> Any:
-    """Whether a unit has no number or name."""
-    import narwhals as nw
-
-    blank = column.is_null()
-    if dtype.is_float():
-        blank = blank | column.is_nan()
-    if dtype == nw.String:
-        blank = blank | (column == "")
-    return blank
-
-
-def _texts(series: Any) -> list[str | None]:
-    """Values as text, None where they are missing (null or not a number)."""
-    values = zip(series.to_list(), series.is_null().to_list(), strict=True)
-    return [None if null or value != value else str(value) for value, null in values]
+    return frame.group_by(*keys).agg(*(nw.col(name).sum() for name in sums), *more)
