@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from pymc_dp.plots import (
+from pymc_dp.plot_parts import (
     BLUE,
     GREEN,
     ORANGE,
     PURPLE,
     SKY,
     VERMILLION,
-    _legend,
-    _log_axis,
-    _new_axes,
-    _plain,
-    _title,
+    claim_title,
+    legend,
+    log_axis,
+    new_axes,
+    plain,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def plot_drivers(drivers: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     if share.isna().any():
         raise ValueError("all areas have one price: there is nothing to decompose")
     correlation = drivers["rank_correlation"].to_series()
-    ax = _new_axes(1, (7, 3.4))[0] if ax is None else ax
+    ax = new_axes(1, (7, 3.4))[0] if ax is None else ax
     place = np.arange(len(share))[::-1]
     colors = [BLUE if value >= 0 else ORANGE for value in share]
     ax.barh(place, share, color=colors, height=0.6)
@@ -79,9 +79,9 @@ def plot_drivers(drivers: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax.set_xlim(min(share.min(), 0) - 0.05 * span, max(share.max(), 0) + 0.62 * span)
     ax.set_yticks(place, list(share.index))
     ax.set_xlabel(r"share of the variance of $\log\rho$ over areas")
-    m, unit = drivers.sizes["area"], _plain(drivers.attrs["unit"])
+    m, unit = drivers.sizes["area"], plain(drivers.attrs["unit"])
     record = {"claim_words": drivers.attrs["claim"]}
-    _title(ax, f"What makes some of {m} areas dear, unit: {unit}", record)
+    claim_title(ax, f"What makes some of {m} areas dear, unit: {unit}", record)
     return ax
 
 
@@ -123,11 +123,11 @@ def plot_frontier(
         raise ValueError(f"at most {len(LINES)} ways can be told apart, not {len(ways)}")
     if way not in ways:
         raise ValueError(f"no way {way!r} in the frontier")
-    ax = _new_axes(1, (7, 4.8))[0] if ax is None else ax
+    ax = new_axes(1, (7, 4.8))[0] if ax is None else ax
     key = []
     for name, (color, style) in zip(ways, LINES, strict=False):
         [line] = ax.plot(grid, rmse.sel(way=name), color=color, linestyle=style, linewidth=1.8)
-        key.append((_plain(name), line))
+        key.append((plain(name), line))
     [now] = ax.plot(
         frontier["rho_now"], frontier["rmse_now"], "D", color="0.3", mfc="none", ms=8, mew=1.5
     )
@@ -138,11 +138,11 @@ def plot_frontier(
         curve = rmse.sel(way=way).values
         height = np.exp(np.interp(np.log(rho), np.log(grid), np.log(curve)))
         [chosen] = ax.plot(rho, height, "*", color=VERMILLION, ms=14, mec="0.2", mew=0.6)
-        key.append((f"chosen: {_plain(way)}, rho {rho:g}", chosen))
-    _log_axis(ax, "x", ratio=grid[-1] / grid[0])
-    _log_axis(ax, "y", ratio=float(rmse.max() / rmse.min()))
+        key.append((f"chosen: {plain(way)}, rho {rho:g}", chosen))
+    log_axis(ax, "x", ratio=grid[-1] / grid[0])
+    log_axis(ax, "y", ratio=float(rmse.max() / rmse.min()))
     ax.set_xlabel(r"price $\rho$ (zCDP) of the release")
     ax.set_ylabel("root mean squared error, smoothed\n(unit of the outcome)")
-    _title(ax, "Accuracy against privacy", {"claim_words": frontier.attrs["claim"]})
-    _legend(ax, key, loc="upper right")
+    claim_title(ax, "Accuracy against privacy", {"claim_words": frontier.attrs["claim"]})
+    legend(ax, key, loc="upper right")
     return ax

@@ -125,13 +125,13 @@ def compare_variance_components(
     array([1.02, 2.77])
     """
     data = area_data(direct, formula, covariates)
-    sensitivity = _sensitivity(direct, data)
-    orders, deltas = _orders(order), _deltas(delta)
+    sensitivity = direct_sensitivity(direct, data)
+    orders, deltas = checked_orders(order), checked_deltas(delta)
     if sigma_u is not None and not (isinstance(sigma_u, Real) and 0 <= sigma_u < math.inf):
         raise ValueError("sigma_u must be a finite number, zero or positive")
     reml = math.sqrt(between_variance(sample_of(data), "reml"))
     fixed = reml if sigma_u is None else float(sigma_u)
-    rho_fixed, rho_plug_in = (_rho(data, sensitivity, sigma) for sigma in (fixed, reml))
+    rho_fixed, rho_plug_in = (fixed_rho(data, sensitivity, sigma) for sigma in (fixed, reml))
     read_prior = sigma_prior(prior, data.bounds)
     rule = posterior_of_sigma_u(data, read_prior)
     pairs, epsilon, error = _estimated(rule, data, sensitivity, rho_fixed, orders, deltas)
@@ -184,7 +184,7 @@ def compare_variance_components(
     return result
 
 
-def _sensitivity(direct: xr.Dataset, data: AreaData) -> Array:
+def direct_sensitivity(direct: xr.Dataset, data: AreaData) -> Array:
     """``s_j`` in the order of the data, 0 where there is no sample."""
     if "sensitivity" not in direct:
         raise ValueError(
@@ -202,19 +202,21 @@ def _sensitivity(direct: xr.Dataset, data: AreaData) -> Array:
     return sensitivity
 
 
-def _orders(order: npt.ArrayLike) -> Array:
+def checked_orders(order: npt.ArrayLike) -> Array:
+    """Renyi orders as a vector, each above 1 and finite."""
     orders = np.atleast_1d(np.asarray(privacy.rdp(1.0, order)))
     if not np.isfinite(orders).all():
         raise ValueError("orders must be finite")
     return orders
 
 
-def _deltas(delta: npt.ArrayLike) -> Array:
+def checked_deltas(delta: npt.ArrayLike) -> Array:
+    """Probabilities as a vector."""
     privacy.epsilon(1.0, delta)  # refuses what is not a probability
     return np.atleast_1d(np.asarray(delta, dtype=float))
 
 
-def _rho(data: AreaData, sensitivity: Array, sigma_u: float) -> Array:
+def fixed_rho(data: AreaData, sensitivity: Array, sigma_u: float) -> Array:
     """Price (zCDP) of one joint draw for a record of each area, sigma_u fixed."""
     precision = np.where(np.isnan(data.variance), 0.0, 1 / data.variance)
     posterior = fay_herriot_posterior(sigma_u**2, precision, data.design)

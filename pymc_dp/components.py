@@ -35,6 +35,10 @@ class GlsFit(NamedTuple):
     coefficient: Array
     root: Array
 
+    def __repr__(self) -> str:
+        """Sizes only: coefficients of confidential data stay out of a repr."""
+        return f"GlsFit{self.coefficient.shape}"
+
     def log_restricted_likelihood(self, n: int) -> Array:
         """Log density of n direct estimates with flat coefficients integrated out; (q,)."""
         contrasts = n - self.coefficient.shape[-1]

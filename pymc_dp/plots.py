@@ -7,7 +7,7 @@ its kind of claim. Colours are those of Okabe and Ito, which the colour-blind te
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -16,22 +16,31 @@ import xarray as xr
 from pymc_dp import io
 from pymc_dp.checks import name_some, round_up, text_labels
 from pymc_dp.html import draws_in_words, record_price
+from pymc_dp.plot_parts import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    claim_title,
+    legend,
+    log_axis,
+    new_axes,
+    plain,
+)
 from pymc_dp.record import read_record
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-    Key = list[tuple[str, Artist]]  # what a legend says of what
+    from pymc_dp.plot_parts import Key
 
-ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = (
-    "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
-)  # fmt: skip
 NAMED = ((GREEN, "--"), (PURPLE, "-."), (ORANGE, (0, (5, 1))), ("0.5", ":"))
 LINES = 60  # more curves than this are a blur: quantiles instead
 # Words, quantile left out on either side, opacity.
 BANDS = (("all areas", 0.0, 0.25), ("90% of them", 0.05, 0.5), ("half of them", 0.25, 0.9))
-LABEL = 32  # characters of an area's label
 LEGEND = 50.0  # points that a legend of three lines takes
 
 
@@ -67,24 +76,26 @@ def plot_rdp(guarantee: Any, *, ax: Axes | None = None, areas: Iterable[str] | N
     price = data["rho_area"].to_series()
     named = _named(areas, price.index)
     order = data["order"].values
-    ax = _new_axes(1, (6.5, 5))[0] if ax is None else ax
+    ax = new_axes(1, (6.5, 5))[0] if ax is None else ax
 
     alone = _curves(ax, order, price[price > 0])  # zero has no place on a logarithmic axis
     [curve] = ax.plot(order, data["rdp"].values, color=VERMILLION, linewidth=3.5)
     key: Key = [(f"whole release, all {price.size} areas", curve)]
     for name, (color, style) in zip(named, NAMED, strict=False):
         [curve] = ax.plot(order, order * price[name], color=color, linestyle=style, linewidth=1.8)
-        key.append((f"{_plain(name)} alone", curve))
+        key.append((f"{plain(name)} alone", curve))
 
-    _log_axis(ax, "x", base=2)
-    _log_axis(ax, "y")
+    log_axis(ax, "x", base=2)
+    log_axis(ax, "y")
     ax.set_xlim(order[0], order[-1])
     ax.set_xlabel(r"order $\alpha$")
     ax.set_ylabel("Rényi divergence bound (nats)")
     rho = round_up(data["rho"].item())
-    _title(ax, rf"RDP of {draws_in_words(record)}: $\rho$ = {rho}, unit: {record['unit']}", record)
-    kept = _legend(ax, alone, loc="lower right", title="each area published alone")
-    _legend(ax, key, loc="upper left")
+    claim_title(
+        ax, rf"RDP of {draws_in_words(record)}: $\rho$ = {rho}, unit: {record['unit']}", record
+    )
+    kept = legend(ax, alone, loc="lower right", title="each area published alone")
+    legend(ax, key, loc="upper left")
     ax.add_artist(kept)
     return ax
 
@@ -137,7 +148,7 @@ def plot_release(
     draws, m = theta.shape
     ribbon = m > max_areas
     if ax is None:
-        ax = _new_axes(1, (7, 6 if ribbon else 1.7 + 0.17 * max(m, 6)))[0]
+        ax = new_axes(1, (7, 6 if ribbon else 1.7 + 0.17 * max(m, 6)))[0]
 
     place = np.arange(m)
     dodge = np.zeros(draws) if ribbon else np.linspace(-0.35, 0.35, draws + 2)[1:-1]
@@ -168,18 +179,18 @@ def plot_release(
         ax.set_ylabel("areas, ordered by smoothed value")
     else:
         font = float(np.clip(0.75 * height / (m + room), 3.0, 9.0))
-        ax.set_yticks(place, [_plain(a) for a in data["area"].values[rank]], fontsize=font)
+        ax.set_yticks(place, [plain(a) for a in data["area"].values[rank]], fontsize=font)
         ax.grid(axis="y", linewidth=0.4, alpha=0.5)
         ax.set_axisbelow(True)
     drawn = "One released draw" if draws == 1 else f"{draws} released draws"
-    _title(ax, f"{drawn} of {m} areas, unit: {record['unit']}", record)
+    claim_title(ax, f"{drawn} of {m} areas, unit: {record['unit']}", record)
     words = (
         f"{100 * prob:.3g}% interval given the draw",
         "released draw, smoothed",
         "released draw",
     )
     key = zip(words, (interval, *middle, *dots), strict=True)
-    _legend(ax, key, loc="lower right", markerscale=2 if ribbon else 1)
+    legend(ax, key, loc="lower right", markerscale=2 if ribbon else 1)
     return ax
 
 
@@ -222,7 +233,7 @@ def plot_guarantee(
     sampled = (data["sensitivity"] > 0).values
     rho = record_price(data, record).to_series()[sampled]
     size = _counts(n, rho.index)
-    axes = _new_axes(2, (10, 4.5)) if axes is None else axes
+    axes = new_axes(2, (10, 4.5)) if axes is None else axes
     if len(axes) != 2:
         raise ValueError(f"axes must be two, not {len(axes)}")
 
@@ -242,18 +253,18 @@ def plot_guarantee(
         ax.plot(x, rho, "o", color=BLUE, ms=5 if rho.size <= 200 else 3, mew=0, alpha=crowd)
         ax.plot(x[worst], rho[worst], "D", color=VERMILLION, mfc="none", ms=9, mew=1.5)
         ax.annotate(
-            rf"whole release: $\rho$ = {round_up(whole)}" f"\nas in {_plain(worst)} (diamond)",
+            rf"whole release: $\rho$ = {round_up(whole)}" f"\nas in {plain(worst)} (diamond)",
             (0.02, whole),
             xycoords=("axes fraction", "data"),
             xytext=(0, 8),
             textcoords="offset points",
             fontsize="small",
         )
-        _log_axis(ax, "x", ratio=x.max() / x.min())
-        _log_axis(ax, "y", ratio=rho.max() / rho.min())
+        log_axis(ax, "x", ratio=x.max() / x.min())
+        log_axis(ax, "y", ratio=rho.max() / rho.min())
         ax.set_ylim(rho.min() / 1.4, whole * max(1.6, (rho.max() / rho.min()) ** 0.18))
         ax.set_xlabel(label)
-        _title(ax, f"{name}: {_rank_correlation(x, rho)}", record)
+        claim_title(ax, f"{name}: {_rank_correlation(x, rho)}", record)
     axes[0].set_ylabel(rf"price $\rho$ (zCDP) for one {unit} of the area")
     return axes
 
@@ -266,7 +277,7 @@ def _read(data: Any) -> tuple[xr.Dataset, dict[str, Any]]:
             raise TypeError(f"not a Dataset, InferenceData or DataTree: {type(data).__name__}")
         data = data.to_dataset() if is_group else io.read_group(data, io.GROUP)
     record = read_record(data.attrs)
-    return data, record | {name: _plain(record[name]) for name in ("unit", "target")}
+    return data, record | {name: plain(record[name]) for name in ("unit", "target")}
 
 
 def _curves(ax: Axes, order: np.ndarray, price: pd.Series) -> Key:
@@ -282,44 +293,6 @@ def _curves(ax: Axes, order: np.ndarray, price: pd.Series) -> Key:
         key.append((words, band))
     [median] = ax.plot(order, order * price.median(), color=BLUE, linewidth=1.2)
     return [*key, ("median area", median)]
-
-
-def _new_axes(columns: int, size: tuple[float, float]) -> list[Axes]:
-    import matplotlib.pyplot as plt
-
-    figure = plt.figure(figsize=size, layout="constrained")
-    return list(figure.subplots(1, columns, sharey=True, squeeze=False)[0])
-
-
-def _log_axis(ax: Axes, which: Literal["x", "y"], *, base: int = 10, ratio: float = np.inf) -> None:
-    """Make an axis logarithmic, with plain numbers: more of them where values span little."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    ax.set(**{f"{which}scale": "log"})
-    axis = ax.xaxis if which == "x" else ax.yaxis
-    few, some, many = (1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
-    between = many if ratio < 6 else some if ratio < 300 else few
-    axis.set_major_locator(LogLocator(base, subs=between))
-    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _legend(ax: Axes, key: Iterable[tuple[str, Artist]], **where: Any) -> Artist:
-    words, artists = zip(*key, strict=True)
-    return ax.legend(artists, words, fontsize="small", title_fontsize="small", **where)
-
-
-def _title(ax: Axes, words: str, record: dict[str, Any]) -> None:
-    """Set a title that ends with the kind of claim, in lines short enough for narrow axes."""
-    claim = record["claim_words"].replace(" (", "\n(")
-    ax.set_title(f"{words}\nclaim: {claim}", loc="left", fontsize="medium")
-
-
-def _plain(label: object) -> str:
-    """Shorten a label, and take the meaning from its dollar signs."""
-    text = str(label)
-    text = text if len(text) <= LABEL else text[: LABEL - 1] + "…"
-    return text.replace("$", r"\$")
 
 
 def _named(areas: Iterable[str] | None, known: pd.Index) -> list[str]:

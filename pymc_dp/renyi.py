@@ -50,6 +50,10 @@ class Records(NamedTuple):
     design: Array  # (n, p)
     sensitivity: Array  # (n,)
 
+    def __repr__(self) -> str:
+        """Size only: direct estimates never appear in a repr."""
+        return f"Records({len(self.residual)} areas)"
+
 
 class Laws(NamedTuple):
     """``theta_j`` given sigma_u at the nodes, for B areas, as moves from a reference node.
@@ -65,6 +69,10 @@ class Laws(NamedTuple):
     variance: Array  # (B, P * 16), the same for the conditional variance
     reference_variance: Array  # (B,)
     tilt: Array  # (B,), s_j / D_j
+
+    def __repr__(self) -> str:
+        """Sizes only."""
+        return f"Laws({len(self.tilt)} areas, {len(self.half_width)} panels)"
 
     def panels(self, chosen: slice) -> Laws:
         """Keep a run of panels."""

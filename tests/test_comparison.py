@@ -305,6 +305,17 @@ def test_reported_error_sees_a_rule_that_is_too_coarse(small, monkeypatch):
     assert float(good["quadrature_error"].max()) < 1e-12
 
 
+def test_reprs_of_intermediate_results_show_sizes_and_no_estimates(small):
+    data = area_data(small)
+    rule = posterior_of_sigma_u(data, sigma_prior(pm.HalfNormal.dist(0.1), None))
+    records = renyi.Records(data.estimate, data.variance, data.design, small["sensitivity"].values)
+    laws = renyi._laws(rule, records)
+    assert repr(records) == "Records(5 areas)"
+    assert repr(laws).startswith("Laws(5 areas")
+    assert repr(rule.fit) == f"GlsFit({rule.left.size * 16}, 1)"
+    assert "array" not in repr(rule) + repr(rule.sample)
+
+
 def test_unusable_inputs_are_refused(small):
     prior = pm.HalfNormal.dist(0.1)
     with pytest.raises(ValueError, match="needs the variable 'sensitivity'"):

@@ -1,0 +1,104 @@
+"""The picture of what "treating the variance components as fixed" leaves out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.plot_parts import (
+    BLUE,
+    PURPLE,
+    VERMILLION,
+    claim_title,
+    legend,
+    log_axis,
+    new_axes,
+    plain,
+)
+from pymc_dp.record import CONDITIONAL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from pymc_dp.plot_parts import Key
+
+ORDER = 8.0  # of the sentence about infinite divergences, if the data set has it
+
+
+def plot_proviso(
+    dataset: xr.Dataset, *, ax: Axes | None = None, delta: float | None = None
+) -> Axes:
+    r"""Plot the exact epsilon of each area against the conditional one.
+
+    Parameters
+    ----------
+    dataset : xr.Dataset
+        Result of :func:`check_proviso`.
+    ax : matplotlib Axes, optional
+        By default on a new figure.
+    delta : float, optional
+        One of the data set's; by default the middle one.
+
+    Returns
+    -------
+    matplotlib Axes
+        Epsilon without unit, both axes logarithmic. Areas above the line are worse protected than
+        printed, the worst is named; an infinite epsilon is a triangle at the upper edge. The title
+        says in how many areas the Renyi divergence is infinite.
+
+    Raises
+    ------
+    ValueError
+        If the data set is no result of :func:`check_proviso`, or `delta` is not among its values.
+    """
+    missing = [v for v in ("epsilon_conditional", "epsilon_exact", "rdp_exact") if v not in dataset]
+    if missing:
+        raise ValueError(f"not a result of check_proviso: it lacks {', '.join(missing)}")
+    deltas, orders = dataset["delta"].values, dataset["order"].values
+    chosen = deltas[deltas.size // 2] if delta is None else delta
+    if chosen not in deltas:
+        raise ValueError(f"delta {chosen:g} is not in the data set")
+    data = dataset.sel(delta=chosen)
+    data = data.isel(area=np.flatnonzero(data["epsilon_conditional"] > 0))
+    ax = new_axes(1, (6.5, 5.5))[0] if ax is None else ax
+
+    kinds = {"epsilon_exact": ("sampling variance recomputed", BLUE, "o")}
+    if "epsilon_reestimated" in data:
+        kinds["epsilon_reestimated"] = ("and sigma_u re-estimated (lower bound)", PURPLE, "x")
+    found = np.stack([data[name].values for name in kinds])
+    printed = data["epsilon_conditional"].values
+    finite = found[np.isfinite(found) & (found > 0)]
+    low = min(printed.min(), finite.min(initial=np.inf)) / 1.3
+    high = max(printed.max(), finite.max(initial=0.0)) * 1.6
+    [line] = ax.plot([low, high], [low, high], color="0.4", linewidth=1)
+    key: Key = [("as printed", line)]
+    for values, (words, color, marker) in zip(found, kinds.values(), strict=True):
+        inside = np.isfinite(values)
+        [points] = ax.plot(printed[inside], values[inside], marker, color=color, ms=5)
+        ax.plot(printed[~inside], np.full((~inside).sum(), high / 1.1), "^", color=color, ms=7)
+        key.append((words, points))
+    worst = int(np.argmax(found[0]))
+    if np.isfinite(found[0, worst]):
+        ax.annotate(
+            f"{plain(data['area'].values[worst])}: {found[0, worst]:.3g} for {printed[worst]:.3g}",
+            (printed[worst], found[0, worst]),
+            xytext=(-8, 4),
+            textcoords="offset points",
+            ha="right",
+            color=VERMILLION,
+            fontsize="small",
+        )
+    log_axis(ax, "x", ratio=printed.max() / printed.min())
+    log_axis(ax, "y", ratio=high / low)
+    ax.set_xlim(printed.min() / 1.3, printed.max() * 1.6)
+    ax.set_ylim(low, high)
+    ax.set_xlabel(rf"$\varepsilon$ at $\delta$ = {chosen:g}, treating variance components as fixed")
+    ax.set_ylabel(rf"$\varepsilon$ at $\delta$ = {chosen:g}, largest found")
+    order = ORDER if ORDER in orders else orders.max()
+    count = int(np.isinf(data["rdp_exact"].sel(order=order)).sum())
+    words = f"Rényi divergence infinite at order {order:g} in {count} of {data.sizes['area']} areas"
+    claim_title(ax, words, {"claim_words": CONDITIONAL})
+    legend(ax, key, loc="lower right")
+    return ax
