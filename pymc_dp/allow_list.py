@@ -145,7 +145,7 @@ def _told(record: Mapping[str, Any], known: Set[str]) -> tuple[dict[str, Any], l
     ours = ("file_schema", "declaration", "left_out", "withheld")
     told = {key: record[key] for key in RECORD_KEYS if key in record}
     withheld = {key for key in record if key not in (*RECORD_KEYS, *ours)}
-    if "calibration" in told and not known.issuperset(_PRICE):
+    if "calibration" in told and not known >= set(_PRICE):
         # What was asked for is nobody's secret; what it took is computed from the prices.
         calibration = told["calibration"]
         told["calibration"] = {key: calibration[key] for key in ("method", "target")}

@@ -173,7 +173,9 @@ def _check_rank(design: Array, names: tuple[str, ...]) -> None:
     """Full column rank over the areas with a sample; names the columns that add up."""
     size = np.sqrt((design**2).sum(axis=0))
     scaled = design / np.where(size > 0, size, 1.0)
-    _, singular, vectors = np.linalg.svd(scaled, full_matrices=True)
+    # Right singular vectors for every column, and never an m x m matrix for many areas.
+    wide = design.shape[0] < design.shape[1]
+    _, singular, vectors = np.linalg.svd(scaled, full_matrices=wide)
     rank = int((singular > max(design.shape) * np.finfo(float).eps * 10).sum())
     if rank == design.shape[1]:
         return

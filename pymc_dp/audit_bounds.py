@@ -91,8 +91,8 @@ def _best_threshold(
 
     def figures(part: slice, threshold: Array, error: float) -> Array:
         first, second = np.sort(null[part]), np.sort(alternative[part])
-        above = first.size - np.searchsorted(first, threshold, side="right")
-        below = np.searchsorted(second, threshold, side="right")
+        above = (first.size - np.searchsorted(first, threshold, side="right")).astype(float)
+        below = np.searchsorted(second, threshold, side="right").astype(float)
         return figure(
             clopper_pearson_upper(above, first.size, error / 2),
             clopper_pearson_upper(below, second.size, error / 2),

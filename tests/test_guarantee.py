@@ -176,7 +176,7 @@ def test_independent_over_joint_on_king_county_smoking_at_strong_pooling(shared)
 
 def test_statistic_and_map_are_the_factors_of_posterior_mean_and_covariance():
     rng = np.random.default_rng(3)
-    m, p = 7, 2
+    m = 7
     X = np.column_stack([np.ones(m), rng.normal(size=m)])
     precision = 1 / rng.uniform(0.01, 1, m)
     precision[4] = 0.0

@@ -156,6 +156,19 @@ def test_collinear_covariates_are_named():  # A12
     assert np.isfinite(read_model(proper).posterior.variance).all()
 
 
+def test_checking_the_rank_of_many_areas_takes_no_square_matrix():
+    import tracemalloc
+
+    from pymc_dp.area_level import _check_rank
+
+    design = np.column_stack([np.ones(20_000), np.arange(20_000.0)])
+    tracemalloc.start()
+    _check_rank(design, ("one", "x"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50 * design.nbytes  # a square matrix would take 10,000 times as much
+
+
 def test_categories_and_transforms_in_the_formula():
     x = pd.DataFrame({"g": list("uvuvw"), "x": [1.0, 2, 4, 3, 9]}, index=list("abcde"))
     built = fay_herriot(FIVE, "~ C(g) + np.log(x)", x, sigma_u=0.1)

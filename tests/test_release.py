@@ -403,7 +403,7 @@ def test_arviz_summary_reads_the_released_draws(model, sensitivity):
 @pytest.mark.parametrize(
     ("chains", "stats", "message"),
     [
-        (converged() + [[0.0], [0.1]], {}, "sigma_u .*rhat"),
+        (np.add(converged(), [[0.0], [0.1]]), {}, "sigma_u .*rhat"),
         (np.repeat(converged()[:, :20], 25, axis=1), {}, "sigma_u .*ess"),
         (np.full((2, 500), 0.05), {}, "sigma_u .*rhat nan"),
         (converged(), {"diverging": np.arange(1000).reshape(2, 500) < 6}, "6 divergences in 1000"),
