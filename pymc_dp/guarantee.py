@@ -16,13 +16,6 @@ from pymc_dp.law import Mechanism as Mechanism
 from pymc_dp.law import ReleaseLaw
 from pymc_dp.noise import SPACING, IndependentPlan, JointPlan, WidenedPlan, price
 from pymc_dp.posterior import Array, GaussianPosterior
-from pymc_dp.smoothing import smooth_independent, smooth_joint
-
-PLANS: dict[str, type[JointPlan] | type[IndependentPlan]] = {
-    "joint": JointPlan,
-    "independent": IndependentPlan,
-}
-SMOOTH = {"joint": smooth_joint, "independent": smooth_independent}
 
 ORDERS = np.concatenate(
     [[1.01, 1.1, 1.25, 1.5, 1.75], np.arange(2.0, 33.0), [48, 64, 96, 128, 256]]
@@ -33,11 +26,11 @@ LONG_NAMES = {
     "posterior_sd": "posterior standard deviation of theta",
     "theta_smoothed_sd": "standard deviation of theta given the released draw",
     "sensitivity": "largest change of the direct estimate by one protected unit",
-    "rho_respondent": "zCDP price of a joint draw for a record of the area",
+    "rho_respondent": "zCDP price of a joint draw for a protected unit of the area",
     "rho_beta": "part of that price that all areas' digits carry (coefficients)",
-    "rho_area": "zCDP price of publishing this area alone, worst record of any area",
+    "rho_area": "zCDP price of publishing this area alone, worst unit of any area",
     "rho_area_ideal": "the same for an ideal Gaussian, without the digits of a lattice draw",
-    "rho_independent": "zCDP price of noise independent by area, for a record of the area",
+    "rho_independent": "zCDP price of noise independent by area, for a unit of the area",
     "rho_unshrunk": "zCDP price without shrinkage, sensitivity^2 / (2 D)",
     "propagation_own": "gamma, the diagonal part of the propagation matrix",
     "propagation_left": "left factor of the propagation matrix",
@@ -179,39 +172,6 @@ def _largest_by_area(posterior: GaussianPosterior, sensitivity: Array, scale: Ar
             found = np.abs(left[rows] @ column[chunk].T).max(axis=1)
             best[rows] = np.maximum(best[rows], found)
     return np.asarray((scale * best) ** 2 / 2)
-
-
-def guarantee_dataset(
-    posterior: GaussianPosterior,
-    sensitivity: Array,
-    area: np.ndarray,
-    *,
-    bound: float,
-    mechanism: Mechanism,
-    claim: str,
-    draws: int = 1,
-) -> xr.Dataset:
-    """The guarantee of a posterior draw as a labelled data set; see :func:`law_dataset`.
-
-    Parameters
-    ----------
-    posterior : GaussianPosterior
-    sensitivity : ndarray of shape (m,)
-    area : ndarray of str of shape (m,)
-    bound : float
-    mechanism : {"joint", "independent"}
-    claim : str
-        Words that go with every figure.
-    draws : int
-        Number of draws released together; rho adds.
-
-    Returns
-    -------
-    xr.Dataset
-        On ``area``, ``order`` and ``delta``, as the page on the group's schema lists.
-    """
-    law = ReleaseLaw(posterior, mechanism)
-    return law_dataset(law, sensitivity, area, bound=bound, claim=claim, draws=draws)
 
 
 def law_dataset(

@@ -265,4 +265,4 @@ def _worst(pairs: list[Pairs], orders: Array, deltas: Array) -> tuple[Array, Arr
     rdp = np.max([renyi_divergence(c.shift, c.before, c.after, orders) for c in columns], axis=0)
     epsilon = np.max([exact_epsilon(c.shift, c.before, c.after, deltas) for c in columns], axis=0)
     infinite = np.min([infinite_from(pair.before, pair.after) for pair in pairs], axis=0)
-    return rdp, epsilon, infinite
+    return np.asarray(rdp, float), np.asarray(epsilon, float), np.asarray(infinite, float)

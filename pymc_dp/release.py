@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -23,8 +23,8 @@ from pymc_dp.calibration import (
     rho_of_epsilon,
 )
 from pymc_dp.checks import round_up
-from pymc_dp.guarantee import PLANS, Mechanism, law_dataset
-from pymc_dp.law import ReleaseLaw
+from pymc_dp.guarantee import law_dataset
+from pymc_dp.law import Mechanism, ReleaseLaw
 from pymc_dp.noise import EXPONENT, noisy_statistics
 from pymc_dp.posterior import Array, GaussianPosterior
 from pymc_dp.recognition import read_model
@@ -125,7 +125,7 @@ class PrivateRelease:
         mechanism: Mechanism = "joint",
         assumptions: Mapping[str, str] | None = None,
     ) -> None:
-        if mechanism not in PLANS:
+        if mechanism not in get_args(Mechanism):
             raise ValueError(f"mechanism must be 'joint' or 'independent', not {mechanism!r}")
         declared = check_assumptions(assumptions)
         if idata is not None:

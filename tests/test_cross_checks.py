@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from test_posterior import build, problems
 
 import pymc_dp as pdp
-from pymc_dp.guarantee import DELTAS, ORDERS, guarantee_dataset
+from pymc_dp.guarantee import DELTAS, ORDERS, law_dataset
+from pymc_dp.law import ReleaseLaw
 from pymc_dp.noise import _contrib
 
 dp_accounting = pytest.importorskip("dp_accounting")
@@ -105,7 +106,7 @@ def random_guarantee(q, mechanism):
     m = post.gamma.size
     s = np.where(q["precision"] > 0, rng.uniform(0.01, 0.5, m), 0.0)
     area = np.array([f"a{i}" for i in range(m)])
-    g = guarantee_dataset(post, s, area, bound=1.0, mechanism=mechanism, claim="formal")
+    g = law_dataset(ReleaseLaw(post, mechanism), s, area, bound=1.0, claim="formal")
     return g, distances(post.propagation(), post.covariance(), s, mechanism)
 
 
