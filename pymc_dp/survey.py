@@ -225,7 +225,7 @@ def hajek(
     if np.any(table["rows"] > table["n"]):
         counts = survey_sums.count_records(frame, roles, limits)
     check_counts(counts, labels, roles, limits, missing)
-    check_totals(table["weight"], labels)
+    check_totals(table["weight"], table["max_weight"], labels)
     reach, more_attributes = table["max_weight"], {}
     pairs = float(np.sum(table.get("groups", 0)))
     if crossing := survey_sums.count_spanning(records, units, pairs, roles):
