@@ -16,6 +16,7 @@ from pymc_dp.cli_input import (
     Targets,
     check_claim,
     declarations,
+    formula_explained,
     read_covariates,
     read_records,
 )
@@ -27,10 +28,10 @@ from pymc_dp.cli_output import (
     show_summary,
     step,
 )
+from pymc_dp.cli_plan import plan
 from pymc_dp.ledger import BudgetExceeded, PrivacyLedger
 
 if TYPE_CHECKING:
-    import pandas as pd
     import xarray as xr
 
     from pymc_dp.release import PrivateRelease
@@ -117,6 +118,7 @@ def release(args: argparse.Namespace) -> int:
     targets.check()
     ledger = None if args.ledger is None else PrivacyLedger(args.ledger)
     load_pymc()
+    from pymc_dp.models import fay_herriot
     from pymc_dp.release import PrivateRelease
     from pymc_dp.survey import hajek
 
@@ -129,7 +131,7 @@ def release(args: argparse.Namespace) -> int:
             drop=args.missing == "drop",
         )
         covariates = args.covariates and read_covariates(args.covariates, args.area)
-    with step("pricing a posterior draw"):
+    with step("pricing a posterior draw"), formula_explained():
         direct = hajek(
             records,
             outcome=args.outcome,
@@ -143,7 +145,7 @@ def release(args: argparse.Namespace) -> int:
             missing=args.missing,
         )
         release = PrivateRelease(
-            _model(direct, args.formula, covariates, args.sigma_u),
+            fay_herriot(direct, args.formula, covariates, sigma_u=args.sigma_u),
             direct["sensitivity"],
             mechanism=args.mechanism,
             assumptions=declared,
@@ -214,19 +216,6 @@ def _publish(
     return code
 
 
-def _model(
-    direct: xr.Dataset, formula: str, covariates: pd.DataFrame | None, sigma_u: float
-) -> object:
-    from formulaic.errors import FormulaicError
-
-    from pymc_dp.models import fay_herriot
-
-    try:
-        return fay_herriot(direct, formula, covariates, sigma_u=sigma_u)
-    except FormulaicError as error:
-        raise ValueError(f"--formula: {error}") from error
-
-
 def _fail(words: str, code: int) -> int:
     print(f"pymc-dp: error: {words}", file=sys.stderr)
     return code
@@ -234,6 +223,7 @@ def _fail(words: str, code: int) -> int:
 
 COMMANDS = {
     "demo": demo,
+    "plan": plan,
     "release": release,
     "ledger show": ledger_show,
     "ledger create": ledger_create,

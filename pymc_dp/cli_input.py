@@ -39,26 +39,28 @@ class Targets:
         ValueError
             Naming the target; nothing has been drawn then.
         """
-        _check_suffix(self.out, (".nc", ".zarr"), "--out")
+        check_suffix(self.out, (".nc", ".zarr"), "--out")
         if self.pictures is not None:
             self.pictures.mkdir(exist_ok=True)
-        _check_new(self.out)
+        check_new(self.out)
         if self.table is not None:
-            _check_suffix(self.table, (".csv",), "--table")
-            _check_new(self.table)
+            check_suffix(self.table, (".csv",), "--table")
+            check_new(self.table)
         if self.pictures is not None:
             for name in PICTURES:
-                _check_new(self.pictures / name)
+                check_new(self.pictures / name)
 
 
-def _check_suffix(path: Path, suffixes: Sequence[str], what: str) -> None:
+def check_suffix(path: Path, suffixes: Sequence[str], what: str) -> None:
+    """Refuse a name with another ending."""
     if not path.name.lower().endswith(tuple(suffixes)):
         raise ValueError(f"{what} must end in {' or '.join(suffixes)}, not {path.name!r}")
 
 
-def _check_new(path: Path) -> None:
+def check_new(path: Path) -> None:
+    """Refuse a target that exists, or that nothing can be written to."""
     if os.path.lexists(path):
-        raise ValueError(f"{path} exists: a release goes to new files, choose another name")
+        raise ValueError(f"{path} exists: nothing is written over, choose another name")
     if not path.parent.is_dir():
         raise ValueError(f"no folder {path.parent}")
     try:
@@ -150,6 +152,30 @@ def read_records(
                 given = given & (column.str.strip_chars() != "")
             frame = frame.filter(given)
     return frame.to_native(), rows - len(frame)
+
+
+def with_weight(records: Any, weight: str) -> tuple[Any, int]:
+    """Leave out records without a weight; the others, and how many were left out."""
+    import narwhals as nw
+
+    from pymc_dp.survey_frames import is_missing
+
+    frame = nw.from_native(records)
+    if not frame.schema[weight].is_numeric():
+        return records, 0  # to be refused
+    kept = frame.filter(~is_missing(nw.col(weight)).fill_null(True))
+    return kept.to_native(), len(frame) - len(kept)
+
+
+@contextmanager
+def formula_explained() -> Iterator[None]:
+    """Say that it is the formula which cannot be read."""
+    from formulaic.errors import FormulaicError
+
+    try:
+        yield
+    except FormulaicError as error:
+        raise ValueError(f"--formula: {error}") from error
 
 
 def read_covariates(path: Path, area: Sequence[str]) -> pd.DataFrame:

@@ -63,27 +63,39 @@ def load_pymc() -> None:
             log.setLevel(level)
 
 
-def show_guarantee(guarantee: xr.Dataset, delta: float) -> None:
-    """Print what a draw will cost, before there is one."""
+def show_guarantee(
+    guarantee: xr.Dataset,
+    delta: float,
+    *,
+    more: Sequence[tuple[str, str]] = (),
+    within: float | None = None,
+) -> None:
+    """Print what a draw will cost, before there is one, with `more` rows.
+
+    Where no exact epsilon is at hand, it is known to lie `within` what was calibrated to.
+    """
     from pymc_dp.html import record_price
     from pymc_dp.record import read_record
 
     record = read_record(guarantee.attrs)
     price = record_price(guarantee, record).to_series()[(guarantee["sensitivity"] > 0).values]
     unit = record["unit"]
-    dearest = f"{round_up(price.max())} in {price.idxmax()}, the dearest"
+    ties = int((price > (1 - 1e-9) * price.max()).sum())  # calibrated areas cost the target alike
+    where = price.idxmax() if ties == 1 else f"{ties:,} areas"
+    dearest = f"{round_up(price.max())} in {where}, the dearest"
     rows = [
         ("claim", record["claim_words"]),
         ("protected", f"one {unit}"),
         ("neighbours", record["neighbours"]),
         ("mechanism", f"{record['mechanism']}: {MECHANISMS[record['mechanism']]}"),
         ("rho (zCDP)", f"{round_up(guarantee['rho'].item())} for the whole release"),
-        (f"epsilon at delta {delta:g}", _epsilon(guarantee, delta)),
+        (f"epsilon at delta {delta:g}", epsilon_words(guarantee, delta, within=within)),
         ("rho by area", f"{round_up(price.median())} in the median area, {dearest}"),
         ("declared public", _declared(record["assumptions"])),
+        *more,
     ]
     areas = guarantee.sizes["area"]
-    show_rows(f"Guarantee for {areas} areas, before any draw ({record['claim']})", rows)
+    show_rows(f"Guarantee for {areas:,} areas, before any draw ({record['claim']})", rows)
 
 
 def show_rows(title: str, rows: Sequence[tuple[str, str]]) -> None:
@@ -115,12 +127,12 @@ def show_summary(
     rho = round_up(group["rho"].item())
     screen.print()
     screen.print(
-        f"Released {group.sizes['area']} areas. Claim: {record['claim_words']}",
+        f"Released {group.sizes['area']:,} areas. Claim: {record['claim_words']}",
         style="bold",
         soft_wrap=True,
     )
     screen.print(
-        f"rho {rho}, epsilon {_epsilon(group, delta, short=True)} at delta {delta:g}, for one "
+        f"rho {rho}, epsilon {epsilon_words(group, delta, short=True)} at delta {delta:g}, for one "
         f"{record['unit']} ({record['claim']})",
         soft_wrap=True,
     )
@@ -177,14 +189,22 @@ def _entry(entry: pd.Series[Any]) -> tuple[str, ...]:
     return when, entry["label"], entry["claim"], population, round_up(entry["rho"])
 
 
-def _epsilon(group: xr.Dataset, delta: float, *, short: bool = False) -> str:
-    """Epsilon at delta; the exact conversion is there for the usual deltas."""
+def epsilon_words(
+    group: xr.Dataset, delta: float, *, short: bool = False, within: float | None = None
+) -> str:
+    """Epsilon at delta; the exact conversion is there for the usual deltas.
+
+    Elsewhere a release calibrated to epsilon at this delta is known to lie `within` it.
+    """
     import numpy as np
 
     from pymc_dp.privacy import epsilon_zcdp
 
     zcdp = f"{round_up(float(epsilon_zcdp(group['rho'].item(), delta)))} from zCDP alone"
     [usual] = np.nonzero(np.isclose(group["delta"].values, delta, rtol=1e-9, atol=0.0))
+    if not usual.size and within is not None:
+        known = f"at most {within:.15g}"
+        return known if short else f"{known} (exact Gaussian; {zcdp})"
     if not usual.size:
         return zcdp
     exact = round_up(group["epsilon"].values[usual[0]])

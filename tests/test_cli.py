@@ -691,7 +691,7 @@ def test_module_runs_and_its_help_loads_no_more_than_the_package():
     help_of = subprocess.run(
         [sys.executable, "-m", "pymc_dp", "--help"], capture_output=True, text=True, check=True
     )
-    for words in ("demo", "release", "ledger", "exit status"):
+    for words in ("demo", "plan", "release", "ledger", "exit status"):
         assert words in help_of.stdout
     script = """
 import contextlib, io, sys
