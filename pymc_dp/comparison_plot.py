@@ -64,7 +64,7 @@ def plot_variance_components(
         [line] = left.plot(order, data[name].sel(area=area), style, color=colour, linewidth=2)
         key.append((words, line))
     left.set_ylabel("Rényi divergence (nats)")
-    left.set_title(f"A record of {plain(area)}: {CONDITIONAL}", loc="left", fontsize="medium")
+    left.set_title(f"A record of {plain(area)}\n{CONDITIONAL}", loc="left", fontsize="medium")
     legend(left, key, loc="upper left")
 
     low, q1, median, q3, high = data["ratio"].quantile([0, 0.25, 0.5, 0.75, 1], "area").values
@@ -79,9 +79,10 @@ def plot_variance_components(
         [("all areas", everybody), ("half of them", half), ("median area", middle)],
         loc="upper left",
     )
+    log_axis(left, "y")
+    log_axis(right, "y", ratio=high.max() / min(low.min(), 1))
     for ax in (left, right):
         ax.set_xlabel(r"order $\alpha$")
         log_axis(ax, "x", base=2)
-        log_axis(ax, "y")
         ax.set_xlim(order.min(), order.max())
     return [left, right]
