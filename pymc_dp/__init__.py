@@ -50,18 +50,19 @@ if TYPE_CHECKING:
     from pymc_dp.proviso_plot import plot_proviso as plot_proviso
     from pymc_dp.public_file import read_public as read_public
     from pymc_dp.public_file import write_public as write_public
-    from pymc_dp.recognition import NotLinearGaussianError as NotLinearGaussianError
     from pymc_dp.recommendation import recommend as recommend
     from pymc_dp.release import PrivateRelease as PrivateRelease
     from pymc_dp.sampling import sample_posterior as sample_posterior
+    from pymc_dp.statement import write_statement as write_statement
     from pymc_dp.survey import hajek as hajek
+    from pymc_dp.symbolic import NotLinearGaussianError as NotLinearGaussianError
     from pymc_dp.trimming import trim_weights as trim_weights
 
 __version__ = "0.1.0"
 
 _HOME = {
     "BudgetExceeded": "ledger",
-    "NotLinearGaussianError": "recognition",
+    "NotLinearGaussianError": "symbolic",
     "PrivacyLedger": "ledger",
     "PrivateRelease": "release",
     "advantage": "privacy",
@@ -100,6 +101,7 @@ _HOME = {
     "trim_weights": "trimming",
     "weight_table": "planning",
     "write_public": "public_file",
+    "write_statement": "statement",
 }
 
 _MODULES = ("audit", "datasets", "privacy")

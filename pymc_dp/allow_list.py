@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.checks import name_some
-from pymc_dp.guarantee import LONG_NAMES
+from pymc_dp.guarantee import LONG_NAMES, RECORD_NAMES
 from pymc_dp.record import check_assumptions, claim_kind, claim_words, read_record, to_json
 
 FILE_SCHEMA = 1
@@ -32,6 +32,8 @@ RECORD_KEYS = (
     "publishing_decimals",
     "intercept_only",
     "calibration",
+    "coordinates",
+    "observed",
 )
 
 _DRAW, _AREA = ("chain", "draw", "area"), ("area",)
@@ -44,6 +46,7 @@ _PRICE = ("weights", *_POSTERIOR)
 # is declared public. The draw and the joint figure (one number and its conversions) always are.
 # `universe` says whose answers there are; nothing is computed from it. Calibration computes a
 # release from its prices: then every number of a single area but the sensitivity needs all inputs.
+# Labels of records may be those of respondents: what is listed by them never is published.
 VARIABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "theta": (_DRAW, ()),
     "theta_smoothed": (_DRAW, _POSTERIOR),
@@ -59,6 +62,7 @@ VARIABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "rho_area_ideal": (_AREA, _PRICE),
     "rho_independent": (_AREA, _PRICE),
     "rho_unshrunk": (_AREA, ("weights", "sampling_variance")),
+    **dict.fromkeys(RECORD_NAMES, (("record",), ("records",))),
     "epsilon_area": (("area", "delta"), _PRICE),
     "rdp": (("order",), ()),
     "epsilon": (("delta",), ()),
@@ -67,10 +71,14 @@ VARIABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "mu": ((), ()),
 }
 ALWAYS = tuple(name for name, (_, inputs) in VARIABLES.items() if not inputs)
-_LONG_NAMES = LONG_NAMES | {
-    "theta": "released posterior draw",
-    "theta_smoothed": "released draw smoothed once more",
-}
+_LONG_NAMES = (
+    LONG_NAMES
+    | RECORD_NAMES
+    | {
+        "theta": "released posterior draw",
+        "theta_smoothed": "released draw smoothed once more",
+    }
+)
 
 
 def public_part(group: xr.Dataset, *, conditional: bool) -> xr.Dataset:
@@ -109,6 +117,9 @@ def public_part(group: xr.Dataset, *, conditional: bool) -> xr.Dataset:
     # A design of ones has no covariates to declare.
     known = {*declared, *(["covariates"] if record.get("intercept_only") is True else [])}
     left_out = _left_out(known, calibrated="calibration" in record)
+    # A file that is read and written again still says what it never held.
+    there = {*group.data_vars, *record.get("left_out", {})}
+    left_out = {name: inputs for name, inputs in left_out.items() if name in there}
     names = [name for name in VARIABLES if name in group and name not in left_out]
     public = xr.Dataset({name: (VARIABLES[name][0], group[name].values.copy()) for name in names})
     coords = _coords(group)
@@ -173,7 +184,8 @@ def _claim(record: Mapping[str, Any], *, conditional: bool) -> str:
 
 
 def _check_names(group: xr.Dataset) -> None:
-    unknown = [name for name in group.variables if name not in VARIABLES and name not in COORDS]
+    known = {*VARIABLES, *COORDS, "record"}  # labels of records stay here
+    unknown = [name for name in group.variables if name not in known]
     if unknown:
         raise ValueError(f"the group holds {name_some(unknown)}, which is no part of a release")
     missing = [name for name in (*ALWAYS, "area", "order", "delta") if name not in group]

@@ -20,14 +20,17 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
+from pymc_dp.derivatives import without_constants
 from pymc_dp.posterior import Array, GaussianPosterior, fay_herriot_posterior
 
 if TYPE_CHECKING:
-    from pymc_dp.recognition import SymbolicModel
+    from pymc_dp.symbolic import SymbolicModel
 
 # Hessian-vector products carry rounding of a few units in the last place of their largest
 # term; a structural difference shows at order one.
 TOLERANCE = 1e-9
+# With more dense columns (spatial or yearly effects beside the areas') the arrow saves nothing.
+MOST_COLUMNS = 64
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,8 @@ def _read_block(symbolic: SymbolicModel, block: str) -> tuple[GaussianPosterior,
     m = symbolic.latents[block].type.shape[0]
     n = symbolic.values.size
     p = sum(int(np.prod(v.type.shape)) for k, v in symbolic.latents.items() if k != block)
+    if p > MOST_COLUMNS:
+        return None
     with pytensor.config.change_flags(traceback__limit=0):  # no stack trace a node: time saved
         product, gradient = _functions(symbolic, block)
     zero_omega, zero_beta, zero_y = np.zeros(m), np.zeros(p), np.zeros(n)
@@ -276,7 +281,7 @@ def _functions(symbolic: SymbolicModel, block: str) -> tuple[Product, Product]:
 
     gradients, products = [], []
     for term in (likelihood, own, rest):
-        first, along = slope(term)
+        first, along = slope(without_constants(term, variables))
         gradients += first
         products += pt.grad(along, variables, disconnected_inputs="ignore")
     _, along = slope((symbolic.target * weight).sum())

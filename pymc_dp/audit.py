@@ -257,8 +257,8 @@ def audit_one_release(
     coin = np.random.default_rng().choice([-1.0, 1.0], size=centre.size)
     sample = published_values(release) if sampler is None else sampler
     theta = drawn(sample, centre + coin * step / 2, 1)[0]
-    sd = np.sqrt(release._law.variance)
-    away = theta - release._law.posterior.mean(centre)
+    sd = np.sqrt(release._fay_herriot.variance)
+    away = theta - release._fay_herriot.posterior.mean(centre)
     score = np.divide(away, sd, out=np.zeros_like(sd), where=sd > 0)[canaries]
     clearest = np.argsort(-np.abs(score), kind="stable")[:count]
     correct = int((np.sign(score) == coin[canaries])[clearest].sum())
@@ -277,7 +277,7 @@ def audit_one_release(
 def _audit(release: PrivateRelease, attack: str, rho: float, **figures: Any) -> Audit:
     """Put the claim beside what the attack showed."""
     delta, mu_lower = figures["delta"], figures["mu_lower"]
-    moved = release._law.plan(release._bound).moved
+    moved = release._fay_herriot.plan(release._bound).moved
     claimed = privacy.lattice_epsilon(rho, delta, spacing=SPACING, coordinates=moved)
     return Audit(
         attack=attack,

@@ -39,7 +39,7 @@ def published_values(release: PrivateRelease) -> Sampler:
 def lattice_values(release: PrivateRelease) -> Sampler:
     """Draw the lattice values that are mapped to what a release publishes."""
     rho = float(release.guarantee["rho"])
-    plan = release._law.plan(release._bound)
+    plan = release._fay_herriot.plan(release._bound)
 
     def sample(y: Array, draws: int) -> Array:
         return noisy_statistics(plan, y, math.sqrt(2 * rho), rho, draws)
@@ -70,7 +70,7 @@ def projected(sample: Sampler, y: Array, draws: int, direction: Array) -> Array:
 
 def moved_by(release: PrivateRelease, j: int) -> Array:
     """Column of M: how far the mean of each area moves per unit of ``y_j``; (m,)."""
-    posterior = release._law.posterior
+    posterior = release._fay_herriot.posterior
     column = posterior.left @ posterior.right[j]
     column[j] += posterior.gamma[j]
     return column
@@ -82,7 +82,7 @@ def best_direction(release: PrivateRelease, j: int) -> Array:
     ``N`` is the covariance of the noise. For a posterior draw, ``M = N D^-1``: only the area's own
     value counts. With independent noise added to a draw, Woodbury's formula.
     """
-    law, column = release._law, moved_by(release, j)
+    law, column = release._fay_herriot, moved_by(release, j)
     if law.mechanism == "independent":
         variance = law.variance
         return np.divide(column, variance, out=np.zeros_like(column), where=variance > 0)

@@ -9,13 +9,18 @@ import pandas as pd
 
 from pymc_dp.files_acs import read_acs_pums
 from pymc_dp.files_brfss import read_brfss
+from pymc_dp.files_fetch import fetch_acs_pums, fetch_brfss
+from pymc_dp.simulated_acs import simulate_acs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "fetch_acs_pums",
+    "fetch_brfss",
     "read_acs_pums",
     "read_brfss",
+    "simulate_acs",
     "simulate_state_survey",
     "state_covariates",
     "state_prevalence",

@@ -23,6 +23,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.type import RandomType
 
 UNKNOWN = math.inf
+ZERO_SUM = "mean(value, axis=n_zerosum_axes) = 0"
 Rule = Callable[[Apply, Sequence[float]], float]
 
 
@@ -44,18 +45,33 @@ def polynomial_degree(
     obstacle : str or None
         The first operation without a rule, for the error message.
     """
+    known, obstacles = _walk(outputs, variables)
+    found = [obstacles[v] for v in outputs if v in obstacles]
+    return [known.get(v, 0.0) for v in outputs], found[0] if found else None
+
+
+def degrees(outputs: Sequence[Variable], variables: Iterable[Variable]) -> dict[Variable, float]:
+    """Bounds of every expression in the graph of the outputs; a constant may be left out."""
+    return _walk(outputs, variables)[0]
+
+
+def _walk(
+    outputs: Sequence[Variable], variables: Iterable[Variable]
+) -> tuple[dict[Variable, float], dict[Variable, str]]:
+    """Bounds of every expression, and the first obstacle on the way to each unknown one."""
     known = dict.fromkeys(variables, 1.0)
-    obstacle = None
+    obstacles: dict[Variable, str] = {}
     for node in io_toposort([], outputs):
         if all(v in known for v in node.outputs):
             continue
-        degrees = [known.get(v, 0.0) for v in node.inputs]
-        degree = _degree(node, degrees)
-        if degree > 0:
-            known |= {v: degree for v in node.outputs if v not in known}
-        if degree == UNKNOWN and obstacle is None:
-            obstacle = _describe(node)
-    return [known.get(v, 0.0) for v in outputs], obstacle
+        found = _degree(node, [known.get(v, 0.0) for v in node.inputs])
+        if found > 0:
+            known |= {v: found for v in node.outputs if v not in known}
+        if found == UNKNOWN:
+            earlier = [obstacles[v] for v in node.inputs if v in obstacles]
+            name = earlier[0] if earlier else _describe(node)
+            obstacles |= dict.fromkeys(node.outputs, name)
+    return known, obstacles
 
 
 def _degree(node: Apply, degrees: Sequence[float]) -> float:
@@ -63,7 +79,7 @@ def _degree(node: Apply, degrees: Sequence[float]) -> float:
         return UNKNOWN  # a random number drawn inside the graph is not a constant
     if max(degrees, default=0.0) == 0:
         return 0.0
-    if UNKNOWN in degrees and type(node.op) not in _SHAPES:
+    if UNKNOWN in degrees and not _ignores_unknown(node):
         return UNKNOWN
     op: Any = node.op
     if isinstance(op, Elemwise):
@@ -72,6 +88,10 @@ def _degree(node: Apply, degrees: Sequence[float]) -> float:
         core = op.core_op if type(op) is Blockwise else op
         rule = _RULES.get(type(core))
     return UNKNOWN if rule is None else rule(node, degrees)
+
+
+def _ignores_unknown(node: Apply) -> bool:
+    return type(node.op) in _SHAPES or getattr(node.op, "msg", None) == ZERO_SUM
 
 
 def _describe(node: Apply) -> str:
@@ -138,6 +158,15 @@ def _cumulative(node: Apply, d: Sequence[float]) -> float:
     return d[0] if op.mode == "add" else UNKNOWN
 
 
+def _check(node: Apply, d: Sequence[float]) -> float:
+    """An assertion must be about constants: about a latent, it would cut its support.
+
+    ``pm.ZeroSumNormal`` asserts what its own transformation makes true for every value.
+    """
+    op: Any = node.op
+    return d[0] if op.msg == ZERO_SUM or not any(d[1:]) else UNKNOWN
+
+
 def _constant(variable: Variable) -> np.ndarray | None:
     """The value of a constant, looking through broadcasting; None if it is not one."""
     while variable.owner is not None:
@@ -184,6 +213,7 @@ _RULES: dict[type, Rule] = {
         "pytensor.tensor.elemwise.DimShuffle",
         "pytensor.compile.ops.ViewOp",
         "pytensor.tensor.math.Sum",
+        "pytensor.tensor.basic.Join",  # an axis, where it is an input, is an integer: degree 0
         "pytensor.tensor.basic.MakeVector",
         "pytensor.tensor.basic.TensorFromScalar",
         "pytensor.tensor.basic.ScalarFromTensor",
@@ -200,21 +230,21 @@ _RULES: dict[type, Rule] = {
         "pytensor.tensor.subtensor.Subtensor",
         "pytensor.tensor.subtensor.AdvancedSubtensor",
         "pytensor.tensor.subtensor.AdvancedSubtensor1",
-        "pymc.logprob.utils.CheckParameterValue",  # an assertion about constants only
     ),
+    **_rules(_check, "pymc.logprob.utils.CheckParameterValue"),
     **_rules(
         _first_two,
         "pytensor.tensor.subtensor.IncSubtensor",
         "pytensor.tensor.subtensor.AdvancedIncSubtensor",
         "pytensor.tensor.subtensor.AdvancedIncSubtensor1",
     ),
-    **_rules(_after_first, "pytensor.tensor.basic.Join"),
     **_rules(
         _total,
         "pytensor.tensor.math.Dot",
         "pytensor.tensor.math.BatchedDot",
         "pytensor.sparse.basic.StructuredDot",
         "pytensor.sparse.math.StructuredDot",
+        "pytensor.sparse.math.Dot",
     ),
     **_rules(
         _second_only,

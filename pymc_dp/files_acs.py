@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pymc_dp.checks import name_some
+from pymc_dp.states import state_code
 
 REPLICATES = 80
 # Larger than any file's block of columns needs to be: bounds what is held as text at a time.
@@ -37,7 +38,8 @@ def read_acs_pums(
         Person files as the Census Bureau offers them, CSV or zip: ``csv_pwa.zip`` of a state,
         ``csv_pus.zip`` of the nation, or several; of one-year files, any year.
     state : str or int, or a sequence of them, optional
-        FIPS codes of the states to keep. A state without any record is an error. Default: all.
+        FIPS codes (53) or abbreviations ("wa") of the states to keep. A state without any record is
+        an error. Default: all.
     columns : sequence of str, optional
         Further columns of the file, such as "AGEP", as text: codes keep their zeros.
     replicate_weights : bool, default False
@@ -51,7 +53,8 @@ def read_acs_pums(
         (weight, in persons), `POVPIP` (income as a percentage of the poverty threshold; missing
         outside the poverty universe), `poor` (1 where POVPIP is below 100, 0 where not, missing
         outside the universe), `in_universe` (whether POVPIP is known), and what was asked for. The
-        attribute ``attrs["unit"]`` names the household column.
+        attribute ``attrs["unit"]`` suggests the household column; :func:`hajek` warns where it is
+        called without a unit.
 
     Raises
     ------
@@ -71,7 +74,7 @@ def read_acs_pums(
     >>> records["puma"].tolist(), records["in_universe"].tolist()
     (['0400101', '0400101'], [True, False])
     """
-    wanted = {_code(s, 2, "state") for s in _listed(state)}
+    wanted = {state_code(s) for s in _listed(state)}
     weights = [f"PWGTP{k}" for k in range(1, REPLICATES + 1)] if replicate_weights else []
     numbers, parts = ["PWGTP", "POVPIP", *weights], []
     found: set[str] = set()
@@ -151,6 +154,11 @@ def _check_header(header: list[str], name: str, needed: Sequence[str]) -> str:
             f"{name}: a household file (WGTP, no PWGTP); persons are in csv_p*.zip, psam_p*.csv"
         )
     vintages = [column for column in header if column in ("PUMA00", "PUMA10", "PUMA20")]
+    if "PUMA" not in header and len(vintages) == 1:
+        raise ValueError(
+            f"{name}: no column PUMA, but {vintages[0]}: if every record has a code of that "
+            "vintage (none is -9), name the column PUMA"
+        )
     if "PUMA" not in header and vintages:
         raise ValueError(
             f"{name}: a file of several years, with PUMAs of two vintages ({', '.join(vintages)}), "
@@ -179,11 +187,3 @@ def _persons(
     persons.insert(4, "poor", np.where(unknown, np.nan, (chunk["POVPIP"] < 100).astype(float)))
     persons.insert(5, "in_universe", ~unknown)
     return persons.join(chunk[[c for c in dict.fromkeys(columns) if c not in persons.columns]])
-
-
-def _code(value: str | int, digits: int, what: str) -> str:
-    """A code with all its digits, as text."""
-    text = str(value).strip().zfill(digits)
-    if not (text.isdigit() and len(text) == digits):
-        raise ValueError(f"{what} must be a code of {digits} digits, got {value!r}")
-    return text

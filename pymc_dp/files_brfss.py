@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from pymc_dp.checks import name_some
-from pymc_dp.files_acs import _code
+from pymc_dp.states import state_code
 
 DESIGN = ("_STATE", "_STSTR", "_PSU", "_LLCPWT")
 CHUNK = 50_000
@@ -36,7 +36,7 @@ def read_brfss(
         ``LLCP<year>.XPT``, the SAS transport file of the Centers for Disease Control and
         Prevention, or the zip it comes in; 2011 and later. The file is read in blocks.
     state : str or int
-        FIPS code of the state, 53 for Washington.
+        FIPS code of the state, 53 for Washington, or its abbreviation, "wa".
     columns : sequence of str, optional
         Further columns of the file, as the numbers they are there: codes such as 7, 9, 77, 88 and
         99 still need a meaning.
@@ -60,7 +60,7 @@ def read_brfss(
     `_RFSMOK3` (2). Every respondent is sampled alone: ``hajek(records, outcome="smoker",
     weight="_LLCPWT", area="_STSTR", missing="drop")`` takes each substratum as a sample of its own.
     """
-    wanted = int(_code(state, 2, "state"))
+    wanted = int(state_code(state))
     found: set[int] = set()
     parts = []
     with _transport_file(Path(fspath(path))) as (file, name), _explained(name):

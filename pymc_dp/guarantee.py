@@ -42,6 +42,12 @@ LONG_NAMES = {
     "rho": "zCDP price of the whole release",
     "mu": "Gaussian-DP parameter of the whole release",
 }
+# Where kinds of record are not one an area: in models of units, of years, of several outcomes.
+RECORD_NAMES = {
+    "rho_record": "zCDP price of the release for a record of this kind",
+    "rho_independent_record": "the same with noise independent by area",
+    "rho_unshrunk_record": "the same without shrinkage",
+}
 
 
 @dataclass(frozen=True)

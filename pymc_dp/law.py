@@ -67,6 +67,10 @@ class ReleaseLaw:
         data = self.posterior.precision if self.precision is None else self.precision
         return sampling_variance(data)
 
+    def propagation(self) -> Array:
+        """Dense ``M``; (m, m)."""
+        return self.posterior.propagation()
+
     def smoothed(self, release: Array) -> tuple[Array, Array]:
         """Mean and standard deviation of theta given the release.
 

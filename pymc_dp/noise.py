@@ -65,7 +65,7 @@ def noisy_statistics(plan: Plan, y: Array, distance: float, claimed: float, draw
 
     Parameters
     ----------
-    plan : JointPlan, WidenedPlan, IndependentPlan or DirectPlan
+    plan : Plan
     y : ndarray of shape (m,)
         Direct estimates, zero where there is no sample.
     distance : float

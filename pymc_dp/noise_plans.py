@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -20,6 +21,24 @@ SPACING = 2.0**EXPONENT
 UNIT = 2.0**-53  # relative error of one floating-point operation
 # Column norms of S are sums of up to a few million non-negative terms, added pairwise.
 NORM_SLACK = 1e-12
+
+
+class Plan(Protocol):
+    """What a safe draw needs to know."""
+
+    @property
+    def size(self) -> int:
+        """Number of lattice coordinates."""
+
+    @property
+    def moved(self) -> int:
+        """Coordinates that one record can move."""
+
+    def statistic(self, y: Array) -> Array:
+        """``S y``; (size,)."""
+
+    def publish(self, noisy: Array) -> Array:
+        """``L noisy + c``; (m,)."""
 
 
 @dataclass(frozen=True)
@@ -279,9 +298,6 @@ class DirectPlan:
     def publish(self, noisy: Array) -> Array:
         """``L noisy``; (m,)."""
         return self.sensitivity / self.multiple * noisy
-
-
-Plan = JointPlan | WidenedPlan | IndependentPlan | DirectPlan
 
 
 def _column_norm(own: Array, rows: Array, factor: Array) -> Array:

@@ -1,14 +1,16 @@
-"""Read a Fay-Herriot posterior off a PyMC model, with proof, or refuse.
+"""Read the posterior of a target off a PyMC model, with proof, or refuse.
 
 Three steps: prove from the graph that the log density is quadratic and the target affine in
-latents and data (:mod:`pymc_dp.degree`); read the few numbers that an arrow-shaped model has
-(a diagonal block and ``p`` dense columns) from Hessian-vector products; check the reading
-against products in random directions at points far out. The numbers are computed in
-interpreted NumPy: compiled PyTensor code may use fast-math.
+latents and data (:mod:`pymc_dp.degree`); read the numbers from Hessian-vector products; check
+the reading against products in random directions at points far out. A model of the arrow shape
+(a diagonal block and ``p`` dense columns, as every form of Fay-Herriot) takes the factored closed
+form (:mod:`pymc_dp.arrow`), any other the sparse general one (:mod:`pymc_dp.linear_gaussian`).
+The numbers are computed in interpreted NumPy: compiled PyTensor code may use fast-math.
 """
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,19 +18,17 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.replace import graph_replace
+from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.arrow import read_arrow
-from pymc_dp.checks import name_some
+from pymc_dp.checks import name_some, text_labels
 from pymc_dp.degree import polynomial_degree
+from pymc_dp.linear_gaussian import LinearGaussian, read_linear
+from pymc_dp.neighbours import check_neighbours
 from pymc_dp.posterior import Array, GaussianPosterior
-
-
-class NotLinearGaussianError(ValueError):
-    """The model is not, or not provably, Gaussian in its latents and data."""
+from pymc_dp.symbolic import NotLinearGaussianError as NotLinearGaussianError
+from pymc_dp.symbolic import SymbolicModel, observed_variable, symbolic_model
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,23 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class SymbolicModel:
-    """A model's log density and target as expressions in fresh inputs.
+class LinearReading:
+    """What a model of any other shape says: numbers, labels of the target, observed values.
 
-    ``factors`` maps each random variable's name to its term of the log density, ``latents``
-    each free variable's name to its input; ``data`` is the input of the observed ``values``,
-    ``positions`` the area of each of them where labels tell.
+    ``direct`` holds the area that each observation is a direct estimate of, None where some
+    observation is not; ``index`` the same, or the area that has the observation's label.
+    ``record`` labels the observations, ``dims`` and ``coords`` are those that PyMC knows of them.
     """
 
-    factors: Mapping[str, Variable]
-    latents: Mapping[str, Any]
-    observed: str
-    data: Any
-    values: Array = field(repr=False)
-    target: Any
-    target_name: str
-    positions: np.ndarray | None
+    linear: LinearGaussian
+    area: np.ndarray
+    observed: Array = field(repr=False)
+    direct: np.ndarray | None
+    index: np.ndarray | None
+    record: np.ndarray
+    dims: tuple[str, ...]
+    coords: Mapping[str, np.ndarray]
+    shape: tuple[int, ...]
 
 
 def hold(model: pm.Model, values: Mapping[str, float | Array]) -> pm.Model:
@@ -73,9 +74,9 @@ def hold(model: pm.Model, values: Mapping[str, float | Array]) -> pm.Model:
     return pm.do(model, dict(values)) if values else model
 
 
-def variance_components(model: pm.Model) -> list[str]:
+def variance_components(model: pm.Model, observed: str | None = None) -> list[str]:
     """Free variables in which the log density is no polynomial: what has to be held fixed."""
-    symbolic = _symbolic(model, model.free_RVs[0].name)
+    symbolic = symbolic_model(model, model.free_RVs[0].name, observed)
     joint = sum(symbolic.factors.values())
     return [
         name
@@ -84,17 +85,29 @@ def variance_components(model: pm.Model) -> list[str]:
     ]
 
 
-def read_model(model: pm.Model, target: str = "theta") -> Reading:
+def read_model(
+    model: pm.Model, target: str = "theta", observed: str | None = None
+) -> Reading | LinearReading:
     """Prove that the model is linear-Gaussian and read the posterior of its target.
+
+    Parameters
+    ----------
+    model : pm.Model
+    target : str
+    observed : str, optional
+        The confidential observed variable, where there are several.
 
     Raises
     ------
     NotLinearGaussianError
         Naming the first obstacle and, where a variance component is free, that variable.
+    ValueError
+        If a neighbour matrix is asymmetric or has an island, or the posterior is improper.
     """
     if target not in model.named_vars:
         raise ValueError(f"the model has no variable {target!r}")
-    symbolic = _symbolic(model, target)
+    check_neighbours(model)
+    symbolic = symbolic_model(model, target, observed)
     if isinstance(model.rvs_to_values[model[symbolic.observed]], Constant):
         warnings.warn(
             f"the observed {symbolic.observed!r} is a constant array: sampling this model writes "
@@ -102,88 +115,47 @@ def read_model(model: pm.Model, target: str = "theta") -> Reading:
             UserWarning,
             stacklevel=3,
         )
-    _prove(model, symbolic)
+    _prove(model, symbolic, observed)
     _refuse_hidden_data(model, symbolic)
     arrow = read_arrow(symbolic)
-    if arrow is None:
-        raise NotLinearGaussianError(
-            f"the model is linear-Gaussian, but not a Fay-Herriot model of {target!r}: one "
-            "independent effect an area with known variance, observed with known variance"
-        )
-    posterior, index = arrow
-    estimate = np.full(posterior.precision.shape, np.nan)
-    estimate[index] = symbolic.values
-    return Reading(posterior, _labels(model, target, estimate.size), estimate)
-
-
-def _symbolic(model: pm.Model, target: str) -> SymbolicModel:
-    if model.potentials:
-        raise NotLinearGaussianError(
-            f"potentials are not supported: {name_some(v.name for v in model.potentials)}"
-        )
-    if model.discrete_value_vars:
-        raise NotLinearGaussianError(
-            f"discrete variables: {name_some(v.name for v in model.discrete_value_vars)}"
-        )
-    if len(model.observed_RVs) != 1:
-        names = name_some(v.name for v in model.observed_RVs) or "none"
-        raise NotLinearGaussianError(f"exactly one observed variable is needed, found {names}")
-    [observed] = model.observed_RVs
-    if observed.dtype != "float64":
-        raise NotLinearGaussianError(f"the observed {observed.name!r} is of type {observed.dtype}")
-    data = model.rvs_to_values[observed]
-    values = np.asarray(data.data if isinstance(data, Constant) else data.get_value())
-    if not np.isfinite(values).all():
-        raise ValueError(f"{(~np.isfinite(values)).sum()} observed values are not finite")
-
-    latents = {
-        rv.name: pt.tensor(rv.name, dtype="float64", shape=_shape(model, rv))
-        for rv in model.free_RVs
-    }
-    y = pt.tensor(observed.name, dtype="float64", shape=values.shape)
-    swap: dict[Variable, Variable] = {
-        model.rvs_to_values[rv]: latents[rv.name] for rv in model.free_RVs
-    }
-    swap[data] = y
-    try:
-        terms = model.logp(vars=[*model.free_RVs, observed], sum=False)
-    except ValueError as error:  # a random number that is no variable of the model, say
-        raise NotLinearGaussianError(f"PyMC finds no log density: {error}") from error
-    expressions = [*terms, *model.replace_rvs_by_values([model[target]])]
-    swapped = graph_replace(expressions, swap, strict=False)
-    return SymbolicModel(
-        factors={
-            rv.name: t.sum()
-            for rv, t in zip([*model.free_RVs, observed], swapped[:-1], strict=True)
-        },
-        latents=latents,
-        observed=observed.name,
-        data=y,
-        values=values.ravel(),
-        target=swapped[-1],
-        target_name=target,
-        positions=_positions(model, target, observed.name),
+    if arrow is not None:
+        posterior, index = arrow
+        estimate = np.full(posterior.precision.shape, np.nan)
+        estimate[index] = symbolic.values
+        return Reading(posterior, _labels(model, target, estimate.size), estimate)
+    linear = read_linear(symbolic)
+    dims = model.named_vars_to_dims.get(symbolic.observed, ())
+    shape = tuple(symbolic.data.type.shape)
+    direct = linear.direct_index()
+    coords = {d: np.asarray(text_labels(model.coords[d])) for d in dims if model.coords.get(d)}
+    return LinearReading(
+        linear=linear,
+        area=_labels(model, target, linear.target.shape[0]),
+        observed=symbolic.values,
+        direct=direct,
+        index=_labelled_index(symbolic, linear) if direct is None else direct,
+        record=_labels(model, symbolic.observed, symbolic.values.size),
+        dims=tuple(dims) if len(coords) == len(dims) == len(shape) else (),
+        coords=coords,
+        shape=shape,
     )
 
 
-def _shape(model: pm.Model, rv: Any) -> tuple[int, ...]:
-    """Shape of a variable, without compiling or drawing it where dims or types tell."""
-    if None not in rv.type.shape:
-        return tuple(rv.type.shape)
-    dims = model.named_vars_to_dims.get(rv.name, ())
-    coords = [model.coords.get(d) for d in dims]
-    if coords and all(c is not None for c in coords):
-        return tuple(len(c) for c in coords)
-    return tuple(model.initial_point()[model.rvs_to_values[rv].name].shape)
+def _labelled_index(symbolic: SymbolicModel, linear: LinearGaussian) -> np.ndarray | None:
+    """The area with each observation's label, where target and data have the same labels."""
+    labelled = symbolic.positions
+    if labelled is None or linear.target.shape[0] < symbolic.values.size:
+        return None
+    return labelled if np.unique(labelled).size == symbolic.values.size else None
 
 
-def _prove(model: pm.Model, symbolic: SymbolicModel) -> None:
+def _prove(model: pm.Model, symbolic: SymbolicModel, observed: str | None) -> None:
     variables = [*symbolic.latents.values(), symbolic.data]
     joint = sum(symbolic.factors.values())
     (density, target), obstacle = polynomial_degree([joint, symbolic.target], variables)
     if density <= 2 and target <= 1:
         return
-    free = variance_components(model)
+    free = variance_components(model, observed)
     if free:
         hint = (
             f"; hold the variance component {name_some(free)} constant with "
@@ -204,11 +176,12 @@ def _refuse_hidden_data(model: pm.Model, symbolic: SymbolicModel) -> None:
     The model's own graph is walked, not the log density's, where PyMC has folded constants.
     """
     y = symbolic.values - symbolic.values.mean()
-    own = {model.rvs_to_values[rv] for rv in model.observed_RVs}
+    own = model.rvs_to_values[observed_variable(model, symbolic.observed)]
     if y.size < 3 or np.ptp(symbolic.values) == 0:
         return
-    for node in ancestors([*model.basic_RVs, *model.deterministics]):
-        if node.owner is not None or node in own:
+    public = [model.rvs_to_values[rv] for rv in model.observed_RVs]
+    for node in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials, *public]):
+        if node.owner is not None or node is own:
             continue
         value = node.data if isinstance(node, Constant) else getattr(node, "get_value", dict)()
         if (
@@ -227,19 +200,12 @@ def _refuse_hidden_data(model: pm.Model, symbolic: SymbolicModel) -> None:
             )
 
 
-def _positions(model: pm.Model, target: str, observed: str) -> np.ndarray | None:
-    """The area of each observation by its label, where both have labels."""
-    dims = [model.named_vars_to_dims.get(name, ()) for name in (target, observed)]
-    coords = [model.coords.get(d[0]) if len(d) == 1 else None for d in dims]
-    if coords[0] is None or coords[1] is None:
-        return None
-    place = {label: i for i, label in enumerate(coords[0])}
-    found = [place.get(label, -1) for label in coords[1]]
-    return None if -1 in found or len(place) < len(coords[0]) else np.asarray(found, dtype=int)
-
-
-def _labels(model: pm.Model, target: str, size: int) -> np.ndarray:
-    dims: Sequence[Any] = model.named_vars_to_dims.get(target, ())
-    coords = model.coords.get(dims[0]) if len(dims) == 1 else None
-    labels = range(size) if coords is None else coords
-    return np.asarray([str(label) for label in labels], dtype=str)
+def _labels(model: pm.Model, name: str, size: int) -> np.ndarray:
+    """Labels of a variable's entries: its coordinates, joined by a space, else their numbers."""
+    dims: Sequence[Any] = model.named_vars_to_dims.get(name, ())
+    coords = [model.coords.get(d) for d in dims]
+    if coords and all(c is not None for c in coords):
+        labels = text_labels(itertools.product(*map(text_labels, coords)))
+        if len(labels) == size:
+            return np.asarray(labels, dtype=str)
+    return np.asarray([str(i) for i in range(size)], dtype=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,9 +26,11 @@ from pymc_dp.calibration import (
 from pymc_dp.checks import round_up
 from pymc_dp.guarantee import law_dataset
 from pymc_dp.law import Mechanism, ReleaseLaw
+from pymc_dp.linear_guarantee import linear_dataset
+from pymc_dp.linear_law import LinearLaw
 from pymc_dp.noise import EXPONENT, noisy_statistics
-from pymc_dp.posterior import Array, GaussianPosterior
-from pymc_dp.recognition import read_model
+from pymc_dp.posterior import Array
+from pymc_dp.recognition import LinearReading, Reading, read_model
 from pymc_dp.record import (
     build_record,
     check_assumptions,
@@ -39,8 +42,7 @@ from pymc_dp.record import variance_components as component_kinds
 from pymc_dp.release_inputs import (
     calibration_target,
     hold_components,
-    joined_sensitivity,
-    public_bound,
+    priced,
     publishing_decimals,
 )
 
@@ -52,19 +54,20 @@ if TYPE_CHECKING:
 class _Ingredients:
     """Everything a release is made of, once the model has been read. Its repr shows no data."""
 
-    law: ReleaseLaw
-    modelled: ReleaseLaw  # the law before any calibration
+    law: ReleaseLaw | LinearLaw
+    modelled: ReleaseLaw | LinearLaw  # the law before any calibration
     area: np.ndarray
-    y: Array = field(repr=False)  # direct estimates, zero where there is no sample
-    sensitivity: Array
+    y: Array = field(repr=False)  # observed values, zero where there is no sample
+    moved: Any = field(repr=False)  # by one record: sensitivities, or Changes of a LinearLaw
     bound: float  # public bound of |y|
     facts: Mapping[str, Any]
+    read: Reading | LinearReading = field(repr=False)
     idata: Any = field(repr=False)
     report: xr.Dataset | None = None
 
 
 class PrivateRelease:
-    """One private posterior draw of a Fay-Herriot model, and the guarantee it comes with.
+    """One private posterior draw of a linear-Gaussian model, and the guarantee it comes with.
 
     Nothing is drawn until :meth:`draw`; the guarantee is there before.
 
@@ -77,7 +80,10 @@ class PrivateRelease:
         ``s_j``: the most that one protected unit can move the direct estimate of area j, in the
         outcome's unit. Labelled values are joined by label; an array is taken in the model's
         order; a number holds for every area. The attributes ``bounds`` and ``unit`` that
-        :func:`hajek` leaves on it go into the record.
+        :func:`hajek` leaves on it go into the record. In a model whose observed values are not
+        one an area, the same for each observed value; where one unit moves several of them, a
+        change matrix: one more dimension, a column for each kind of unit with the most that it
+        can move each value, of either sign (or a sparse array of that shape).
     idata : InferenceData or DataTree, optional
         A fit. Free variance components are held at their posterior means (plug-in) if it has
         converged, and :meth:`draw` attaches the release to it.
@@ -91,7 +97,10 @@ class PrivateRelease:
     assumptions : dict, optional
         ``{what: source in words}``: who declares what public; keys ``weights``,
         ``sampling_variance``, ``sigma_u``, ``covariates``, ``universe``. The claim is formal
-        when ``sampling_variance`` and ``sigma_u`` both have a source, else conditional.
+        when ``sampling_variance`` and ``sigma_u`` both have a source, else conditional. In a
+        model of your own, ``sigma_u`` stands for every variance component held fixed.
+    observed : str, optional
+        The confidential observed variable, where the model has several; the others are public.
 
     Raises
     ------
@@ -124,19 +133,20 @@ class PrivateRelease:
         target: str = "theta",
         mechanism: Mechanism = "joint",
         assumptions: Mapping[str, str] | None = None,
+        observed: str | None = None,
     ) -> None:
         if mechanism not in get_args(Mechanism):
             raise ValueError(f"mechanism must be 'joint' or 'independent', not {mechanism!r}")
         declared = check_assumptions(assumptions)
         if idata is not None:
             io.check_container(idata)
-        held, plugged_in = hold_components(pm.modelcontext(model), dict(fixed or {}), idata)
+        held, plugged_in = hold_components(
+            pm.modelcontext(model), dict(fixed or {}), idata, observed
+        )
         components = component_kinds(declared, plug_in=bool(plugged_in))
-        reading = read_model(held, target)
-
-        sampled = reading.posterior.precision > 0
+        reading = read_model(held, target, observed)
+        parts = priced(reading, sensitivity, mechanism)
         bounds = getattr(sensitivity, "attrs", {}).get("bounds")
-        law = ReleaseLaw(reading.posterior, mechanism)
         claim = claim_kind(components)
         facts = {
             "claim": claim,
@@ -149,17 +159,22 @@ class PrivateRelease:
             "bounds": None if bounds is None else [float(b) for b in bounds],
             "assumptions": declared,
             "lattice_exponent": EXPONENT,
-            "intercept_only": _intercept_only(reading.posterior),
+            "intercept_only": _intercept_only(parts.law),
         }
+        if isinstance(parts.law, LinearLaw):
+            facts["coordinates"] = parts.law.coordinates
+        if observed is not None:
+            facts["observed"] = observed
         self._assemble(
             _Ingredients(
-                law=law,
-                modelled=law,
+                law=parts.law,
+                modelled=parts.law,
                 area=reading.area,
-                y=np.where(sampled, reading.estimate, 0.0),
-                sensitivity=joined_sensitivity(sensitivity, reading.area, sampled),
-                bound=public_bound(bounds, reading.posterior.precision, reading.estimate[sampled]),
+                y=parts.y,
+                moved=parts.moved,
+                bound=parts.bound,
                 facts=facts,
+                read=reading,
                 idata=idata,
             )
         )
@@ -168,9 +183,7 @@ class PrivateRelease:
         """Set up a release that has not been drawn."""
         self._parts = parts
         self._law = parts.law
-        self._posterior = parts.law.posterior
         self._area = parts.area
-        self._sensitivity = parts.sensitivity
         self._y = parts.y
         self._bound = parts.bound
         self._idata = parts.idata
@@ -191,6 +204,19 @@ class PrivateRelease:
     def released(self) -> xr.Dataset | None:
         """The authoritative copy of the released group; None before a draw."""
         return None if self._released is None else self._released.copy(deep=True)
+
+    @property
+    def _fay_herriot(self) -> ReleaseLaw:
+        """The law, for audits, which know Fay-Herriot models."""
+        if isinstance(self._law, LinearLaw):
+            raise ValueError("audits take Fay-Herriot models: one direct estimate an area")
+        return self._law
+
+    @property
+    def _sensitivity(self) -> Array:
+        """Sensitivities by area, for audits."""
+        self._fay_herriot  # noqa: B018
+        return np.asarray(self._parts.moved)
 
     @property
     def report(self) -> xr.Dataset | None:
@@ -264,12 +290,18 @@ class PrivateRelease:
         parts = self._parts
         before = parts.modelled
         asked = calibration_target(rho, epsilon, delta)
+        if isinstance(before, LinearLaw):
+            raise ValueError(
+                "calibrate takes Fay-Herriot models; for this one, raise the sampling variances "
+                "that the model believes in, or its fixed variance components, until the "
+                "guarantee meets the target"
+            )
         if rho is None:
             moved = calibrated_coordinates(before, method, parts.bound)
             asked["rho"] = rho_of_epsilon(asked["epsilon"], asked["delta"], moved)
-        after = calibrate_law(before, parts.sensitivity, parts.bound, asked["rho"], method)
+        after = calibrate_law(before, parts.moved, parts.bound, asked["rho"], method)
         report = calibration_report(
-            before, after, parts.sensitivity, parts.area, target=asked["rho"], method=method
+            before, after, parts.moved, parts.area, target=asked["rho"], method=method
         )
         keys = ("method", "areas_touched", "inflation", "extra_variance")
         facts = {
@@ -281,16 +313,31 @@ class PrivateRelease:
         return new
 
     def propagation(self) -> xr.DataArray:
-        """Dense propagation matrix: how far the mean of ``area`` moves per unit of ``area_bis``.
+        """Dense propagation matrix: how far the mean of ``area`` moves per unit observed.
 
         Returns
         -------
         xr.DataArray of shape (m, m)
+            On (``area``, ``area_bis``): the mean of ``area`` per unit of the direct estimate of
+            ``area_bis``. On (``area``, ``record``), of shape (m, k), where the observed values
+            are not one an area.
         """
+        values, areas, read = self._law.propagation(), self._area, self._parts.read
+        if isinstance(read, LinearReading) and read.index is None:
+            return xr.DataArray(
+                values,
+                dims=("area", "record"),
+                coords={"area": areas, "record": read.record},
+                name="propagation",
+            )
+        if isinstance(read, LinearReading):
+            own = np.zeros((areas.size, areas.size))
+            own[:, read.index] = values
+            values = own
         return xr.DataArray(
-            self._posterior.propagation(),
+            values,
             dims=("area", "area_bis"),
-            coords={"area": self._area, "area_bis": self._area},
+            coords={"area": areas, "area_bis": areas},
             name="propagation",
         )
 
@@ -341,17 +388,45 @@ class PrivateRelease:
                     rho, label=self._label(), claim=self.claim, record=self._record(draws)
                 )
             theta = self._noisy_draws(int(draws), rho)
-            smoothed, _ = self._law.smoothed(theta)
+            smoothed = self._law.smoothed(theta)
             dims = ("chain", "draw", "area")
             group["theta"] = (dims, theta[None])
-            group["theta_smoothed"] = (dims, smoothed.round(self._decimals)[None])
-            group = group.assign_coords(chain=[0], draw=np.arange(draws))
             group["theta"].attrs["long_name"] = "released posterior draw"
-            group["theta_smoothed"].attrs["long_name"] = "released draw smoothed once more"
+            if smoothed is not None:
+                group["theta_smoothed"] = (dims, smoothed[0].round(self._decimals)[None])
+                group["theta_smoothed"].attrs["long_name"] = "released draw smoothed once more"
+            group = group.assign_coords(chain=[0], draw=np.arange(draws))
             self._released = group.assign_attrs(
                 created_at=datetime.now(UTC).isoformat(timespec="seconds")
             )
         return io.attach(container, self._released.copy(deep=True))
+
+    def statement(self, path: str | os.PathLike[str], *, conditional: bool = False) -> None:
+        """Write a page for a review board or an annex: what is released, how private, who says so.
+
+        Parameters
+        ----------
+        path : path
+            A new file (``.html``) in an existing folder.
+        conditional : bool
+            Write also a claim that treats the variance components as fixed.
+
+        Raises
+        ------
+        ValueError
+            If the claim is conditional and this was not asked for, or the path is no ``.html``.
+        FileExistsError
+            If the target exists.
+
+        Notes
+        -----
+        Before a draw the page says "planned". It withholds what :func:`write_public` withholds,
+        and shows no released value; see :func:`write_statement`.
+        """
+        from pymc_dp.statement import write_statement
+
+        group = self._guarantee if self._released is None else self._released
+        write_statement(group, path, conditional=conditional)
 
     def simulate(
         self, draws: int = 1000, random_seed: int | np.random.Generator | None = None
@@ -387,14 +462,15 @@ class PrivateRelease:
         return np.stack([plan.publish(w) for w in noisy]).round(self._decimals)
 
     def _describe(self, *, draws: int) -> xr.Dataset:
-        data = law_dataset(
-            self._law,
-            self._sensitivity,
-            self._area,
-            bound=self._bound,
-            claim=self._facts["claim_words"],
-            draws=draws,
-        )
+        words: dict[str, Any] = {
+            "bound": self._bound,
+            "claim": self._facts["claim_words"],
+            "draws": draws,
+        }
+        if isinstance(self._law, LinearLaw):
+            data = linear_dataset(self._law, self._parts.moved, self._area, **words)
+        else:
+            data = law_dataset(self._law, self._parts.moved, self._area, **words)
         return data.assign_attrs(
             privacy=to_json(self._record(draws)),
             creation_library="pymc_dp",
@@ -425,7 +501,10 @@ class PrivateRelease:
         return release_html(self._guarantee, self._record(1), drawn=self._released is not None)
 
 
-def _intercept_only(posterior: GaussianPosterior) -> bool:
+def _intercept_only(law: ReleaseLaw | LinearLaw) -> bool:
     """Whether the design is a column of ones, so that there are no covariates to declare."""
+    if isinstance(law, LinearLaw):
+        return False
+    posterior = law.posterior
     constant = posterior.basis.shape[1] == 1 and np.ptp(posterior.basis) == 0
     return bool(constant and not posterior.offset.any())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,20 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp import io
+from pymc_dp.changes import Changes, read_changes
 from pymc_dp.checks import name_some, text_labels
 from pymc_dp.convergence import check_convergence
+from pymc_dp.law import Mechanism, ReleaseLaw
+from pymc_dp.linear_law import LinearLaw
 from pymc_dp.posterior import Array
-from pymc_dp.recognition import hold, variance_components
+from pymc_dp.recognition import LinearReading, Reading, hold, variance_components
 
 # Without a declared range, direct estimates may lie this many largest standard errors from 0.
 RANGE_WITHOUT_BOUNDS = 2.0**20
 
 
 def hold_components(
-    model: pm.Model, fixed: dict[str, float], idata: Any
+    model: pm.Model, fixed: dict[str, float], idata: Any, observed: str | None = None
 ) -> tuple[pm.Model, dict[str, dict[str, float]]]:
     """Hold variance components: those in ``fixed``, and with a fit the rest at their means.
 
@@ -30,7 +34,7 @@ def hold_components(
     held = hold(model, fixed)
     if idata is None or "posterior" not in io.groups(idata):
         return held, {}
-    free = variance_components(held)
+    free = variance_components(held, observed)
     if not free:
         return held, {}
     posterior = io.read_group(idata, "posterior")
@@ -40,6 +44,45 @@ def hold_components(
     diagnostics = check_convergence(idata, free)
     means = {name: posterior[name].mean(("chain", "draw")).values for name in free}
     return hold(held, means), diagnostics
+
+
+@dataclass(frozen=True)
+class Priced:
+    """What a reading and its sensitivities come to: a law, the data, and what a record moves."""
+
+    law: ReleaseLaw | LinearLaw
+    y: Array = field(repr=False)  # observed values, zero where there is no sample
+    moved: Array | Changes = field(repr=False)  # sensitivities by area, or any changes
+    bound: float  # public bound of |y|
+
+
+def priced(reading: Reading | LinearReading, sensitivity: Any, mechanism: Mechanism) -> Priced:
+    """Bring data and sensitivities into the order of a model that has been read."""
+    bounds = getattr(sensitivity, "attrs", {}).get("bounds")
+    if isinstance(reading, Reading):
+        precision = reading.posterior.precision
+        sampled = precision > 0
+        return Priced(
+            law=ReleaseLaw(reading.posterior, mechanism),
+            y=np.where(sampled, reading.estimate, 0.0),
+            moved=joined_sensitivity(sensitivity, reading.area, sampled),
+            bound=public_bound(bounds, precision, reading.estimate[sampled]),
+        )
+    changes = read_changes(
+        sensitivity,
+        record=reading.record,
+        shape=reading.shape,
+        dims=reading.dims,
+        coords=reading.coords,
+        index=reading.index,
+        area=reading.area,
+    )
+    return Priced(
+        law=LinearLaw(reading.linear, mechanism, index=reading.direct),
+        y=reading.observed,
+        moved=changes,
+        bound=public_bound(bounds, reading.linear.data_precision.diagonal(), reading.observed),
+    )
 
 
 def joined_sensitivity(given: Any, area: np.ndarray, sampled: np.ndarray) -> Array:
@@ -79,13 +122,13 @@ def public_bound(bounds: Any, precision: Array, estimate: Array) -> float:
         # Estimates are rounded to a grid, so they may pass the range by less than its width.
         outside = (estimate < lo - 1e-9 * (hi - lo)) | (estimate > hi + 1e-9 * (hi - lo))
         if outside.any():
-            raise ValueError(f"{outside.sum()} direct estimates lie outside the declared range")
+            raise ValueError(f"{outside.sum()} observed values lie outside the declared range")
         return max(abs(lo), abs(hi)) * (1 + 1e-9)
     largest_sd = 1 / math.sqrt(precision[precision > 0].min())
     bound = RANGE_WITHOUT_BOUNDS * largest_sd
     if (np.abs(estimate) > bound).any():
         raise ValueError(
-            "direct estimates are very large against their sampling variances: declare the "
+            "observed values are very large against their sampling variances: declare the "
             "outcome's range in sensitivity.attrs['bounds']"
         )
     return bound

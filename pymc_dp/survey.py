@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import xarray as xr
 
 from pymc_dp import survey_designs, survey_sums
-from pymc_dp.checks import name_some
 from pymc_dp.survey_checks import (
-    Bounds,
-    Roles,
     check_bounds,
     check_columns,
     check_counts,
@@ -21,9 +18,11 @@ from pymc_dp.survey_checks import (
     check_roles,
     check_spanning,
     check_totals,
+    suggest_unit,
 )
 from pymc_dp.survey_designs import Singleton
 from pymc_dp.survey_estimates import (
+    attributes,
     computed_sensitivity,
     design_variance,
     grid_estimate,
@@ -31,13 +30,14 @@ from pymc_dp.survey_estimates import (
     ratio,
     varies,
 )
-from pymc_dp.survey_frames import Table, collect, lazily, texts
+from pymc_dp.survey_frames import collect, lazily, texts
 from pymc_dp.survey_methods import Variance, check_method
+from pymc_dp.survey_population import population_columns
 from pymc_dp.survey_replicates import replicate_variance
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoFrame
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 
 def hajek(
@@ -55,6 +55,7 @@ def hajek(
     rate: float | None = None,
     design_factor: float = 1.0,
     singleton: Singleton = "fail",
+    fpc: str | None = None,
     replicate_scale: ArrayLike | None = None,
     replicate_center: Literal["estimate", "mean"] = "estimate",
     fay_rho: float | None = None,
@@ -83,7 +84,9 @@ def hajek(
         the data. An outcome outside is an error; nothing is clipped.
     unit : str or sequence of str, optional
         Column that numbers what is protected, such as a household, all of whose outcomes may change
-        at once; several columns where numbers start again in every area. Default: each record.
+        at once; several columns where numbers start again in every area. Default: each record; a
+        pandas frame whose ``attrs["unit"]`` names another unit, as that of
+        ``datasets.read_acs_pums`` does, gives a UserWarning then.
     strata, cluster : str or sequence of str, optional
         Columns of the sampling design, for "linearized": areas are then domains of the whole
         sample, to which its clusters without the area add zeros. Clusters are nested in strata
@@ -105,6 +108,10 @@ def hajek(
         A stratum with a single sampled cluster is refused; or adds nothing ("remove",
         "certainty"), or the square of its deviation from the area's mean ("adjust"), or counts as
         the average of the area's other strata: R's ``survey.lonely.psu``.
+    fpc : str, optional
+        Finite population correction, for "linearized" and samples without replacement: column of
+        the number of clusters (without `cluster`, of units) in the population of the record's
+        stratum; without strata and clusters, of its area. The sensitivity stays what it is.
     replicate_scale : float or sequence of float, optional
         The factor of every squared difference, or one for each replicate; "jkn" needs it. Default,
         with R replicates: 4 / R for "sdr", 1 / R for "brr" and "bootstrap", (R - 1) / R for "jk1",
@@ -142,7 +149,8 @@ def hajek(
         Columns that are absent or of the wrong kind; weights that are missing, negative or
         infinite; outcomes that are missing or outside the bounds; areas that are blank or share a
         label; units, strata or clusters that are missing; units in several areas; strata with a
-        single cluster; replicate weights that are missing or infinite; no records; bounds without
+        single cluster; populations that are missing or smaller than their sample; replicate weights
+        that are missing or infinite; no records; bounds without
         a range; options that do not belong together. The message names columns, areas and counts
         and never shows an outcome.
 
@@ -152,9 +160,11 @@ def hajek(
     :math:`z_u = \sum_{k \in u} w_k (y_k - \hat y) / \sum w` for the n units of an area, the
     linearised variance is :math:`n / (n - 1) \sum_u z_u^2` [2]_; with a design it is the sum over
     strata of :math:`n_h / (n_h - 1) \sum_c (z_c - \bar z_h)^2` over their :math:`n_h` clusters,
-    those without any record of the area included. It is missing for a single unit
-    and exactly 0 where all outcomes (or the means of all units) agree, and stays so: no model can
-    use such an area as it is. With replicates it is :math:`\sum_r c_r (\hat y_r - \hat y)^2` [3]_,
+    those without any record of the area included. With `fpc`, each term (of a stratum, or the
+    area's) is multiplied by :math:`1 - n_h / N_h` [2]_, and a stratum that is in the sample
+    entirely adds nothing. The variance is missing for a single unit and exactly 0 where all
+    outcomes (or the means of all units) agree, and stays so: no model can use such an area as it
+    is. With replicates it is :math:`\sum_r c_r (\hat y_r - \hat y)^2` [3]_,
     missing where the weights of a replicate do not add up to more than 0.
 
     New outcomes of one unit move the estimate by at most
@@ -194,8 +204,9 @@ def hajek(
     B          0.5          0.5
     """
     limits = check_bounds(bounds)
-    roles = check_roles(outcome, weight, area, unit, strata, cluster, universe)
+    roles = check_roles(outcome, weight, area, unit, strata, cluster, universe, fpc)
     check_missing(missing, spanning)
+    suggest_unit(data, roles)
     frame = lazily(data)
     schema = frame.collect_schema()
     check_columns(schema, roles)
@@ -213,7 +224,8 @@ def hajek(
         fay_rho=fay_rho,
     )
 
-    more = survey_designs.design_columns(roles) if roles.has_design else {}
+    more = population_columns(roles)
+    more |= survey_designs.design_columns(roles) if roles.has_design else {}
     records = survey_sums.read_records(frame, roles, limits, more)
     units = survey_sums.total_units(records, roles)
     areas = survey_sums.total_areas(units, roles)
@@ -251,7 +263,9 @@ def hajek(
         )
         more_attributes |= design
     else:
-        sampling_variance = linearized_variance(table, mean, units, areas, roles, limits)
+        sampling_variance = linearized_variance(
+            table, mean, records, units, areas, levels, roles, limits
+        )
     whole = {name: table[name].astype(np.int64) for name in ("n", "n_units") if name in table}
     variables = {
         "estimate": grid_estimate(mean, limits),
@@ -274,7 +288,7 @@ def hajek(
     direct = xr.Dataset(
         {name: ("area", values) for name, values in variables.items()},
         {name: ("area", values) for name, values in coordinates.items()},
-        _attributes(table, counts, labels, limits, roles)
+        attributes(table, counts, labels, limits, roles)
         | method.attributes(roles)
         | more_attributes,
     )
@@ -282,22 +296,3 @@ def hajek(
     # file, `bounds` of a variable may name another one; xarray looks it up, which needs a tuple.)
     direct["sensitivity"].attrs = {"bounds": (limits.low, limits.high), "unit": roles.unit_name}
     return direct
-
-
-def _attributes(
-    table: Table, counts: Table, labels: NDArray[np.str_], bounds: Bounds, roles: Roles
-) -> dict[str, Any]:
-    """Record what was asked and what was left out, in types that every file format keeps."""
-    without_weight, empty = int(counts["missing_weight"].sum()), labels[table["n"] == 0]
-    attributes = {
-        "bounds": [bounds.low, bounds.high],
-        "unit": roles.unit_name,
-        "neighbours": f"one {roles.unit_name} replaced: its outcomes take any values within the "
-        "bounds; weights, areas and who answered are public",
-        "outcome_grid": bounds.grid,
-        "n_rows": int(counts["rows"].sum()),
-        "n_missing_weight_dropped": without_weight,
-        "n_missing_outcome_dropped": int(counts["dropped"].sum()) - without_weight,
-        "n_areas_without_sample": len(empty),
-    }
-    return attributes | ({"areas_without_sample": name_some(empty)} if len(empty) else {})

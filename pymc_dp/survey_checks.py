@@ -6,6 +6,7 @@ Every refusal is a ValueError that names columns, areas and counts and never sho
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,7 @@ class Roles:
     strata: tuple[str, ...] = ()
     cluster: tuple[str, ...] = ()
     universe: str | None = None
+    fpc: str | None = None
 
     @property
     def has_design(self) -> bool:
@@ -94,6 +96,7 @@ def check_roles(
     strata: str | Sequence[str] | None = None,
     cluster: str | Sequence[str] | None = None,
     universe: str | None = None,
+    fpc: str | None = None,
 ) -> Roles:
     """Sort the columns by role; one or several columns of a role become a tuple."""
     given = {"area": area, "unit": unit, "strata": strata, "cluster": cluster}
@@ -109,7 +112,7 @@ def check_roles(
             raise ValueError(f"{role} names no column{rest}")
     if not columns["area"]:
         raise ValueError("area names no column")
-    return Roles(outcome, weight, universe=universe, **columns)
+    return Roles(outcome, weight, universe=universe, fpc=fpc, **columns)
 
 
 def check_missing(missing: str, spanning: str = "fail") -> None:
@@ -120,13 +123,26 @@ def check_missing(missing: str, spanning: str = "fail") -> None:
         raise ValueError(f"spanning must be 'fail' or 'bound', got {spanning!r}")
 
 
+def suggest_unit(data: Any, roles: Roles) -> None:
+    """Warn that records are protected one by one where their reader suggests another unit."""
+    unit = getattr(data, "attrs", {}).get("unit") if not roles.unit else None
+    if unit is not None:
+        warnings.warn(
+            f"single records are protected, but whoever read the data suggests unit={unit!r}: an "
+            "outcome that a household shares, such as poverty, stands in all of its records. For "
+            "an outcome of persons, take the suggestion back: del data.attrs['unit']",
+            stacklevel=3,
+        )
+
+
 def check_columns(schema: Mapping[str, Any], roles: Roles) -> None:
     """Require every column: weights as numbers, outcomes as numbers or booleans, never text."""
     import narwhals as nw
 
     keys = (*roles.area, *roles.unit, *roles.strata, *roles.cluster)
     universe = () if roles.universe is None else (roles.universe,)
-    wanted = dict.fromkeys([roles.outcome, roles.weight, *keys, *universe])
+    fpc = () if roles.fpc is None else (roles.fpc,)
+    wanted = dict.fromkeys([roles.outcome, roles.weight, *keys, *universe, *fpc])
     absent = [repr(name) for name in wanted if name not in schema]
     if absent:
         raise ValueError(f"the data have no column {name_some(absent)}")
@@ -137,6 +153,9 @@ def check_columns(schema: Mapping[str, Any], roles: Roles) -> None:
         raise ValueError(
             f"column {roles.outcome!r} holds {outcome}: outcomes must be numbers or booleans"
         )
+    for name in fpc:
+        if not schema[name].is_numeric():
+            raise ValueError(f"column {name!r} holds {schema[name]}: population counts are numbers")
     for name in universe:
         if not (schema[name].is_numeric() or schema[name] == nw.Boolean):
             raise ValueError(

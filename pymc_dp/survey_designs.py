@@ -12,10 +12,12 @@ from pymc_dp import survey_sums
 from pymc_dp.checks import name_some
 from pymc_dp.survey_checks import Roles
 from pymc_dp.survey_frames import Frame, Table, collect, flag
+from pymc_dp.survey_population import remaining_shares
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+Key = tuple[Any, ...]
 Singleton = Literal["fail", "remove", "adjust", "average", "certainty"]
 
 
@@ -37,7 +39,7 @@ def design_columns(roles: Roles) -> dict[str, Any]:
     return (strata or {"stratum_0": nw.lit(0)}) | clusters | {"sampled": sampled}
 
 
-def count_clusters(records: Frame, roles: Roles) -> dict[tuple[Any, ...], float]:
+def count_clusters(records: Frame, roles: Roles) -> dict[Key, float]:
     """How many clusters each stratum has in the sample, whatever their areas and answers."""
     import narwhals as nw
 
@@ -51,9 +53,18 @@ def count_clusters(records: Frame, roles: Roles) -> dict[tuple[Any, ...], float]
     return {stratum: count for stratum, count in counts if count > 0}
 
 
-def check_singletons(clusters: dict[tuple[Any, ...], float], roles: Roles, singleton: str) -> int:
-    """Count the strata with a single cluster, and refuse them unless a rule was chosen."""
-    single = [" ".join(map(str, key)) for key, count in clusters.items() if count == 1]
+def check_singletons(
+    clusters: dict[Key, float], remaining: dict[Key, float], roles: Roles, singleton: str
+) -> int:
+    """Count the strata with a single cluster, and refuse them unless a rule was chosen.
+
+    A single cluster that is the whole population of its stratum adds nothing, and needs no rule.
+    """
+    single = [
+        " ".join(map(str, key))
+        for key, count in clusters.items()
+        if count == 1 and remaining[key] > 0
+    ]
     if single and singleton == "fail":
         rules = "choose singleton='remove', 'adjust', 'average' or 'certainty'"
         if not roles.strata:
@@ -67,20 +78,27 @@ def check_singletons(clusters: dict[tuple[Any, ...], float], roles: Roles, singl
     return len(single)
 
 
+def shares_left(records: Frame, clusters: dict[Key, float], roles: Roles) -> dict[Key, float]:
+    """By stratum: the share of its clusters that is not in the sample; 1 without a population."""
+    return remaining_shares(records, _strata_keys(roles), "sampled", clusters, roles)
+
+
 def design_squares(
     records: Frame,
     areas: Frame,
     area_levels: list[list[Any]],
     mean: NDArray[np.float64],
-    clusters: dict[tuple[Any, ...], float],
+    clusters: dict[Key, float],
+    remaining: dict[Key, float],
     roles: Roles,
     singleton: str,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """By area: the squared standard error of sum w (y - yhat), and the squares of cluster weights.
 
     With d_c the sum over a cluster's records in the area, 0 for clusters without any, the first is
-    sum_h n_h / (n_h - 1) sum_c (d_c - mean of d)^2 over strata h of n_h clusters. `mean` holds yhat
-    as deviation from the middle of the bounds, as the sums do.
+    sum_h f_h n_h / (n_h - 1) sum_c (d_c - mean of d)^2 over strata h of n_h clusters, f_h the share
+    of the stratum's population that is `remaining`. `mean` holds yhat as deviation from the middle
+    of the bounds, as the sums do.
     """
     totals = _cluster_totals(records, roles)
     keys, table = _stratum_sums(totals, roles, survey_sums.PRODUCTS)
@@ -88,6 +106,7 @@ def design_squares(
     depth, rows = len(roles.area), list(zip(*keys, strict=True))
     area = np.array([position[row[:depth]] for row in rows], dtype=int)
     n_h = np.array([clusters.get(row[depth:], math.nan) for row in rows])
+    f_h = np.array([remaining.get(row[depth:], math.nan) for row in rows])
     present = table["n"] > 0
 
     def add(values: Any) -> NDArray[np.float64]:
@@ -104,12 +123,13 @@ def design_squares(
         table |= _stratum_sums(again, roles, ("deviation", "square"))[1]
         deviation, square = table["deviation"], table["square"]
 
-    single = n_h == 1
+    alone = n_h == 1
+    single = alone & (f_h > 0)
     around_mean = np.maximum(square - deviation**2 / n_h, 0.0)
-    squares = np.where(single, 0.0, n_h / np.where(single, 1.0, n_h - 1) * around_mean)
+    squares = np.where(alone, 0.0, f_h * n_h / np.where(alone, 1.0, n_h - 1) * around_mean)
     if singleton == "adjust":
         # Around the mean of all deviations of the area, which is 0.
-        squares = np.where(single, square, squares)
+        squares = np.where(single, f_h * square, squares)
     summed = add(squares)
     if singleton == "average":
         # Strata of one cluster count as the average of the area's other strata.

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pymc_dp import survey_designs, survey_sums
+from pymc_dp.checks import name_some
 from pymc_dp.survey_checks import Bounds, Roles
 from pymc_dp.survey_frames import Frame, Table
 from pymc_dp.survey_methods import Method
+from pymc_dp.survey_population import remaining_shares
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,12 +55,17 @@ def computed_sensitivity(
 def linearized_variance(
     table: Table,
     mean: NDArray[np.float64],
+    records: Frame,
     units: Frame,
     areas: Frame,
+    levels: list[list[Any]],
     roles: Roles,
     bounds: Bounds,
 ) -> NDArray[np.float64]:
-    """With-replacement variance n / (n - 1) sum_u z_u^2, z_u = sum_k w_k (y_k - yhat) / sum(w)."""
+    """Variance f n / (n - 1) sum_u z_u^2 of each area, z_u = sum_k w_k (y_k - yhat) / sum(w).
+
+    f is 1, or with a population of N units 1 - n / N.
+    """
     n = table.get("n_units", table["n"])
     large = table["outcome_outcome"] + mean**2 * table["weight_weight"]
     squares = large - 2 * mean * table["weight_outcome"]
@@ -66,7 +73,14 @@ def linearized_variance(
     if np.any(varies(table) & (squares < 0.01 * large)):
         squares = survey_sums.squared_deviations(units, areas, roles)["square"]
     squares = clean_squares(squares, table["weight_weight"], table, bounds)
-    return ratio(n * squares, n - 1) / table["weight"] ** 2
+    variance = ratio(n * squares, n - 1) / table["weight"] ** 2
+    if roles.fpc is None:
+        return variance
+    sampled = {k: c for k, c in zip(zip(*levels, strict=True), n, strict=True) if c > 0}
+    left = remaining_shares(records, survey_sums.area_keys(roles), "n", sampled, roles)
+    f = np.array([left.get(key, np.nan) for key in zip(*levels, strict=True)])
+    # Of a single unit nothing is known, unless it is all there is.
+    return np.where(f == 0, 0.0, f * variance)
 
 
 def varies(table: Table) -> NDArray[np.bool_]:
@@ -94,13 +108,35 @@ def design_variance(
 ) -> tuple[NDArray[np.float64], dict[str, int]]:
     """Variance of the areas as domains of the whole design, and what the design consists of."""
     clusters = survey_designs.count_clusters(records, roles)
+    remaining = survey_designs.shares_left(records, clusters, roles)
     counts = {
         "n_strata": len(clusters),
         "n_clusters": int(sum(clusters.values())),
-        "n_singleton_strata": survey_designs.check_singletons(clusters, roles, method.singleton),
+        "n_singleton_strata": survey_designs.check_singletons(
+            clusters, remaining, roles, method.singleton
+        ),
     }
     squares, weights = survey_designs.design_squares(
-        records, areas, levels, mean, clusters, roles, method.singleton
+        records, areas, levels, mean, clusters, remaining, roles, method.singleton
     )
     squares = clean_squares(squares, weights, table, bounds)
     return ratio(squares, table["weight"] ** 2), counts
+
+
+def attributes(
+    table: Table, counts: Table, labels: NDArray[np.str_], bounds: Bounds, roles: Roles
+) -> dict[str, Any]:
+    """Record what was asked and what was left out, in types that every file format keeps."""
+    without_weight, empty = int(counts["missing_weight"].sum()), labels[table["n"] == 0]
+    record = {
+        "bounds": [bounds.low, bounds.high],
+        "unit": roles.unit_name,
+        "neighbours": f"one {roles.unit_name} replaced: its outcomes take any values within the "
+        "bounds; weights, areas and who answered are public",
+        "outcome_grid": bounds.grid,
+        "n_rows": int(counts["rows"].sum()),
+        "n_missing_weight_dropped": without_weight,
+        "n_missing_outcome_dropped": int(counts["dropped"].sum()) - without_weight,
+        "n_areas_without_sample": len(empty),
+    }
+    return record | ({"areas_without_sample": name_some(empty)} if len(empty) else {})

@@ -43,6 +43,8 @@ class Method:
             names = {"strata": roles.strata, "cluster": roles.cluster}
             record |= {role: " ".join(columns) for role, columns in names.items() if columns}
             record["singleton"] = self.singleton
+        if roles.fpc is not None:
+            record["fpc"] = roles.fpc
         if self.replicates is not None:
             record["n_replicates"] = len(self.replicates.columns)
             record["replicate_center"] = self.replicates.center
@@ -79,6 +81,8 @@ def check_method(
         raise ValueError("rate and design_factor belong to variance='kish'")
     if variance != "linearized" and roles.has_design:
         raise ValueError("strata and cluster belong to variance='linearized'")
+    if variance != "linearized" and roles.fpc is not None:
+        raise ValueError("fpc belongs to variance='linearized'")
     check_singleton(singleton)
     if singleton != "fail" and not roles.has_design:
         raise ValueError("singleton belongs to strata and cluster")

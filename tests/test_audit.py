@@ -83,7 +83,7 @@ def with_noise_scaled(target, sample, factor):
     """What a release publishes, with its noise scaled about the posterior mean."""
 
     def scaled(y, draws):
-        mean = target._posterior.mean(y)
+        mean = target._law.posterior.mean(y)
         return mean + factor * (sample(y, draws) - mean)
 
     return scaled
@@ -184,7 +184,7 @@ def test_half_the_standard_deviation_is_caught(either):
 # True mu of 1.73 and 2.14, bounds of about 1.47 and 1.87, against claims below 0.9.
 def test_a_claim_from_another_areas_variance_is_caught(joint):
     target, sample = joint
-    post, s = target._posterior, target._sensitivity
+    post, s = target._law.posterior, target._sensitivity
 
     def audit(area, **claim):
         return audit_pair(target, area, sampler=sample, draws=4_000, confidence=SURE, **claim)
@@ -343,18 +343,18 @@ def float_noise_before_the_map(target, rng):
 
 
 def float_draw(target, rng):
-    root = np.linalg.cholesky(target._posterior.covariance())
-    return lambda y, n: target._posterior.mean(y) + rng.normal(size=(n, y.size)) @ root.T
+    root = np.linalg.cholesky(target._law.posterior.covariance())
+    return lambda y, n: target._law.posterior.mean(y) + rng.normal(size=(n, y.size)) @ root.T
 
 
 def numpy_draw(target, rng):
-    covariance = target._posterior.covariance()
-    return lambda y, n: rng.multivariate_normal(target._posterior.mean(y), covariance, size=n)
+    covariance = target._law.posterior.covariance()
+    return lambda y, n: rng.multivariate_normal(target._law.posterior.mean(y), covariance, size=n)
 
 
 def scipy_draw(target, rng):
-    covariance = target._posterior.covariance()
-    return lambda y, n: multivariate_normal(target._posterior.mean(y), covariance).rvs(n, rng)
+    covariance = target._law.posterior.covariance()
+    return lambda y, n: multivariate_normal(target._law.posterior.mean(y), covariance).rvs(n, rng)
 
 
 # Seeded. Each has the right mean and covariance; audit_pair finds nothing wrong with it.
@@ -434,7 +434,7 @@ def test_an_audit_runs_the_code_of_the_draw_itself(monkeypatch):
 
     def noiseless(self, draws, rho):
         calls.append(draws)
-        return self._posterior.mean(self._y) + 1e-3 * honest(self, draws, rho)
+        return self._law.posterior.mean(self._y) + 1e-3 * honest(self, draws, rho)
 
     monkeypatch.setattr(pdp.PrivateRelease, "_noisy_draws", noiseless)
     assert not audit_pair(target, draws=300, confidence=SURE).passed

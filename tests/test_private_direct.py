@@ -140,7 +140,7 @@ def test_unusable_inputs_name_areas_and_show_no_estimate(direct):
         private_direct(bad, rho=0.5)
     bad = direct.copy(deep=True)
     bad["estimate"][0] = 1.5
-    with pytest.raises(ValueError, match=r"^1 direct estimates lie outside the declared range$"):
+    with pytest.raises(ValueError, match=r"^1 observed values lie outside the declared range$"):
         private_direct(bad, rho=0.5)
     with pytest.raises(ValueError, match="on the lattice"):
         private_direct(direct, rho=1e-32)

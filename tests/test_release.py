@@ -136,7 +136,7 @@ def test_smoothed_draw_has_the_error_it_claims(direct, sensitivity):
     n = 20_000
     theta = 0.2 + 0.05 * rng.normal(size=(n, m))
     y = theta + np.sqrt(D) * rng.normal(size=(n, m))
-    p = post._posterior
+    p = post._law.posterior
     chol = np.linalg.cholesky(p.covariance())
     for smooth, noise in (
         (smooth_joint, rng.normal(size=(n, m)) @ chol.T),
@@ -240,7 +240,7 @@ def test_missing_duplicate_or_misshapen_sensitivities_are_refused(model, sensiti
 
 def test_estimates_outside_the_declared_range_are_counted_not_shown(model, sensitivity):
     narrow = sensitivity.assign_attrs(bounds=[0.9, 1.0])
-    with pytest.raises(ValueError, match=r"^5 direct estimates lie outside the declared range$"):
+    with pytest.raises(ValueError, match=r"^5 observed values lie outside the declared range$"):
         PrivateRelease(model, narrow)
 
 

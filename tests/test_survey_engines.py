@@ -38,6 +38,8 @@ def survey():
             "w": rng.integers(1, 300, size) * (rng.random(size) > 0.1),
             "y": (rng.random(size) < 0.3).astype(float),
             "inside": rng.random(size) < 0.9,
+            "in_stratum": 40 + cluster % 5,
+            "in_area": 5000,
         }
     )
     data.loc[rng.random(size) < 0.05, "y"] = np.nan
@@ -112,6 +114,8 @@ CALLS = {
     "persons in several areas": {"unit": "person", "spanning": "bound"},
     "kish": {"variance": "kish", "rate": 0.2},
     "clusters in strata": {"strata": "stratum", "cluster": "cluster"},
+    "corrected for the population": {"fpc": "in_area"},
+    "clusters of a population": {"strata": "stratum", "cluster": "cluster", "fpc": "in_stratum"},
     "strata of households": {"strata": "state", "unit": ["state", "puma", "home"]},
     "replicates": REPLICATES,
 }
@@ -142,7 +146,7 @@ def test_every_engine_gives_the_same(engine, call, path, expected):
 
 def test_spark_gives_the_same(spark, path, expected):
     frame = spark.read.parquet(str(path))
-    for name in ("records", "clusters in strata", "replicates"):
+    for name in ("records", "clusters of a population", "replicates"):
         assert_same(hajek(frame, **AREA, **CALLS[name]), expected[name])
 
 

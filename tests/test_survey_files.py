@@ -83,6 +83,7 @@ class TestAcs:
         records = read_acs_pums(paths, state=53, replicate_weights=True)
         assert set(records["puma"]) == {"5300101", "5323301"}
         roles = {"outcome": "poor", "weight": "PWGTP", "area": "puma", "universe": "in_universe"}
+        roles |= {"unit": "SERIALNO", "spanning": "bound"}
         direct = hajek(records, variance="sdr", replicate_weights="PWGTP", **roles)
         assert direct.attrs["n_replicates"] == 80
         for label, rows in records.groupby("puma"):
@@ -93,9 +94,32 @@ class TestAcs:
             assert one["n_outside_universe"].item() == len(rows) - len(inside)
             assert one["n_dropped"].item() == 0
 
+    def test_the_household_is_suggested_until_a_unit_is_chosen_or_the_suggestion_dropped(
+        self, tmp_path
+    ):
+        persons().to_csv(tmp_path / "psam_p04.csv", index=False)
+        records = read_acs_pums(tmp_path / "psam_p04.csv")
+        roles = {"outcome": "poor", "weight": "PWGTP", "area": "puma", "universe": "in_universe"}
+        with pytest.warns(UserWarning, match=r"suggests unit='SERIALNO': an outcome that a house"):
+            single = hajek(records, **roles)
+        home = hajek(records, unit=["puma", "SERIALNO"], **roles)
+        assert (home["sensitivity"] > single["sensitivity"]).any()
+        del records.attrs["unit"]
+        assert hajek(records, **roles).equals(single)
+
+    @pytest.mark.parametrize("state", [53, "53", "wa", "WA"])
+    def test_states_by_code_or_abbreviation(self, tmp_path, state):
+        persons().to_csv(tmp_path / "psam_pus.csv", index=False)
+        records = read_acs_pums(tmp_path / "psam_pus.csv", state=state)
+        assert set(records["puma"]) == {"5300101", "5323301"}
+
     @pytest.mark.parametrize(
         ("change", "message"),
         [
+            (
+                lambda d: d.rename(columns={"PUMA": "PUMA20"}),
+                "no column PUMA, but PUMA20: if every record has a code of that vintage",
+            ),
             (
                 lambda d: d.rename(columns={"PWGTP": "WGTP"}).drop(columns=["SPORDER", "POVPIP"]),
                 "psam.csv: a household file .WGTP, no PWGTP.; persons are in csv_p",
@@ -110,7 +134,16 @@ class TestAcs:
             (lambda d: d.iloc[:0], "the files hold no records"),
             (lambda d: d.iloc[:, :0], "psam.csv"),
         ],
-        ids=["household", "two vintages", "columns", "codes", "weights", "empty", "nothing"],
+        ids=[
+            "vintage",
+            "household",
+            "two vintages",
+            "columns",
+            "codes",
+            "weights",
+            "empty",
+            "nothing",
+        ],
     )
     def test_a_wrong_file_is_refused_and_described(self, tmp_path, change, message):
         path = tmp_path / "psam.csv"
