@@ -32,6 +32,7 @@ RECORD_KEYS = (
     "publishing_decimals",
     "intercept_only",
     "calibration",
+    "bound",
     "coordinates",
     "observed",
 )

@@ -83,15 +83,17 @@ def _degree(node: Apply, degrees: Sequence[float]) -> float:
         return UNKNOWN
     op: Any = node.op
     if isinstance(op, Elemwise):
-        rule = _SCALAR_RULES.get(type(op.scalar_op))
+        rule = SCALAR_RULES.get(type(op.scalar_op))
     else:
         core = op.core_op if type(op) is Blockwise else op
-        rule = _RULES.get(type(core))
+        rule = RULES.get(type(core))
     return UNKNOWN if rule is None else rule(node, degrees)
 
 
 def _ignores_unknown(node: Apply) -> bool:
-    return type(node.op) in _SHAPES or getattr(node.op, "msg", None) == ZERO_SUM
+    """A shape of unknown values is a constant only if their type tells it: they may be a count."""
+    known: Any = type(node.op) in _SHAPES and None not in node.inputs[0].type.shape
+    return known or getattr(node.op, "msg", None) == ZERO_SUM
 
 
 def _describe(node: Apply) -> str:
@@ -141,7 +143,7 @@ def _square(node: Apply, d: Sequence[float]) -> float:
 
 
 def _power(node: Apply, d: Sequence[float]) -> float:
-    exponents = _constant(node.inputs[1])
+    exponents = constant_value(node.inputs[1])
     if d[1] or exponents is None or not set(exponents.ravel().tolist()) <= {0.0, 1.0, 2.0}:
         return UNKNOWN
     return float(exponents.max()) * d[0]
@@ -167,7 +169,7 @@ def _check(node: Apply, d: Sequence[float]) -> float:
     return d[0] if op.msg == ZERO_SUM or not any(d[1:]) else UNKNOWN
 
 
-def _constant(variable: Variable) -> np.ndarray | None:
+def constant_value(variable: Variable) -> np.ndarray | None:
     """The value of a constant, looking through broadcasting; None if it is not one."""
     while variable.owner is not None:
         op: Any = variable.owner.op
@@ -177,7 +179,7 @@ def _constant(variable: Variable) -> np.ndarray | None:
     return np.asarray(variable.data, dtype=float) if isinstance(variable, Constant) else None
 
 
-_SCALAR_RULES: dict[type, Rule] = {
+SCALAR_RULES: dict[type, Rule] = {
     ps.Add: _largest,
     ps.Sub: _largest,
     ps.Neg: _largest,
@@ -206,7 +208,7 @@ def _rules(rule: Rule, *names: str) -> dict[type, Rule]:
 
 
 _SHAPES = _rules(_shape, "pytensor.tensor.shape.Shape", "pytensor.tensor.shape.Shape_i")
-_RULES: dict[type, Rule] = {
+RULES: dict[type, Rule] = {
     **_SHAPES,
     **_rules(
         _largest,

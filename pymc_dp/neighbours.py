@@ -15,6 +15,7 @@ from pymc.distributions.multivariate import CARRV, ICARRV
 
 from pymc_dp.checks import name_some, text_labels
 
+FORMATS = {"DenseFromSparse", "SparseFromDense"}
 POSITION = {CARRV: 1, ICARRV: 0}  # of the matrix among the distribution's parameters
 
 
@@ -37,7 +38,7 @@ def check_neighbours(model: pm.Model) -> None:
 
 def _value(matrix: Any) -> sp.csr_array:
     """The matrix as a sparse array, looking through a change of format."""
-    while matrix.owner is not None and len(matrix.owner.inputs) == 1:
+    while matrix.owner is not None and type(matrix.owner.op).__name__ in FORMATS:
         matrix = matrix.owner.inputs[0]
     if matrix.owner is not None:
         matrix = matrix.eval()

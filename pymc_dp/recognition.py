@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.arrow import read_arrow
@@ -76,6 +77,8 @@ def hold(model: pm.Model, values: Mapping[str, float | Array]) -> pm.Model:
 
 def variance_components(model: pm.Model, observed: str | None = None) -> list[str]:
     """Free variables in which the log density is no polynomial: what has to be held fixed."""
+    if not model.free_RVs:
+        return []
     symbolic = symbolic_model(model, model.free_RVs[0].name, observed)
     joint = sum(symbolic.factors.values())
     return [
@@ -116,13 +119,13 @@ def read_model(
             stacklevel=3,
         )
     _prove(model, symbolic, observed)
-    _refuse_hidden_data(model, symbolic)
+    refuse_hidden_data(model, symbolic)
     arrow = read_arrow(symbolic)
     if arrow is not None:
         posterior, index = arrow
         estimate = np.full(posterior.precision.shape, np.nan)
         estimate[index] = symbolic.values
-        return Reading(posterior, _labels(model, target, estimate.size), estimate)
+        return Reading(posterior, labels_of(model, target, estimate.size), estimate)
     linear = read_linear(symbolic)
     dims = model.named_vars_to_dims.get(symbolic.observed, ())
     shape = tuple(symbolic.data.type.shape)
@@ -130,11 +133,11 @@ def read_model(
     coords = {d: np.asarray(text_labels(model.coords[d])) for d in dims if model.coords.get(d)}
     return LinearReading(
         linear=linear,
-        area=_labels(model, target, linear.target.shape[0]),
+        area=labels_of(model, target, linear.target.shape[0]),
         observed=symbolic.values,
         direct=direct,
         index=_labelled_index(symbolic, linear) if direct is None else direct,
-        record=_labels(model, symbolic.observed, symbolic.values.size),
+        record=labels_of(model, symbolic.observed, symbolic.values.size),
         dims=tuple(dims) if len(coords) == len(dims) == len(shape) else (),
         coords=coords,
         shape=shape,
@@ -170,17 +173,19 @@ def _prove(model: pm.Model, symbolic: SymbolicModel, observed: str | None) -> No
     )
 
 
-def _refuse_hidden_data(model: pm.Model, symbolic: SymbolicModel) -> None:
+def refuse_hidden_data(model: pm.Model, symbolic: SymbolicModel) -> None:
     """Refuse a constant that follows the observed data: a dependence no derivative shows.
 
-    The model's own graph is walked, not the log density's, where PyMC has folded constants.
+    The model's own graph is walked, with the graphs inside its operations, and the log density's:
+    a distribution of the user's own may keep a constant in either alone.
     """
     y = symbolic.values - symbolic.values.mean()
     own = model.rvs_to_values[observed_variable(model, symbolic.observed)]
     if y.size < 3 or np.ptp(symbolic.values) == 0:
         return
     public = [model.rvs_to_values[rv] for rv in model.observed_RVs]
-    for node in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials, *public]):
+    roots = [*model.basic_RVs, *model.deterministics, *model.potentials, *public]
+    for node in _with_inner([*roots, *symbolic.factors.values(), symbolic.target]):
         if node.owner is not None or node is own:
             continue
         value = node.data if isinstance(node, Constant) else getattr(node, "get_value", dict)()
@@ -200,7 +205,17 @@ def _refuse_hidden_data(model: pm.Model, symbolic: SymbolicModel) -> None:
             )
 
 
-def _labels(model: pm.Model, name: str, size: int) -> np.ndarray:
+def _with_inner(roots: Sequence[Variable]) -> list[Variable]:
+    """The ancestors of the roots, and those in the graphs inside their operations."""
+    found: list[Variable] = []
+    for v in ancestors(roots):
+        found.append(v)
+        if isinstance(getattr(v.owner, "op", None), HasInnerGraph):
+            found += _with_inner(v.owner.op.inner_outputs)
+    return found
+
+
+def labels_of(model: pm.Model, name: str, size: int) -> np.ndarray:
     """Labels of a variable's entries: its coordinates, joined by a space, else their numbers."""
     dims: Sequence[Any] = model.named_vars_to_dims.get(name, ())
     coords = [model.coords.get(d) for d in dims]

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -24,10 +24,15 @@ from pymc_dp.calibration import (
     rho_of_epsilon,
 )
 from pymc_dp.checks import round_up
-from pymc_dp.guarantee import law_dataset
 from pymc_dp.law import Mechanism, ReleaseLaw
-from pymc_dp.linear_guarantee import linear_dataset
 from pymc_dp.linear_law import LinearLaw
+from pymc_dp.log_concave import (
+    BOUND,
+    LogConcaveLaw,
+    LogConcaveReading,
+    read_log_concave,
+    sampled_draw,
+)
 from pymc_dp.noise import EXPONENT, noisy_statistics
 from pymc_dp.posterior import Array
 from pymc_dp.recognition import LinearReading, Reading, read_model
@@ -40,7 +45,9 @@ from pymc_dp.record import (
 )
 from pymc_dp.record import variance_components as component_kinds
 from pymc_dp.release_inputs import (
+    Law,
     calibration_target,
+    described,
     hold_components,
     priced,
     publishing_decimals,
@@ -54,14 +61,14 @@ if TYPE_CHECKING:
 class _Ingredients:
     """Everything a release is made of, once the model has been read. Its repr shows no data."""
 
-    law: ReleaseLaw | LinearLaw
-    modelled: ReleaseLaw | LinearLaw  # the law before any calibration
+    law: Law
+    modelled: Law  # the law before any calibration
     area: np.ndarray
     y: Array = field(repr=False)  # observed values, zero where there is no sample
     moved: Any = field(repr=False)  # by one record: sensitivities, or Changes of a LinearLaw
     bound: float  # public bound of |y|
     facts: Mapping[str, Any]
-    read: Reading | LinearReading = field(repr=False)
+    read: Reading | LinearReading | LogConcaveReading = field(repr=False)
     idata: Any = field(repr=False)
     report: xr.Dataset | None = None
 
@@ -101,6 +108,10 @@ class PrivateRelease:
         model of your own, ``sigma_u`` stands for every variance component held fixed.
     observed : str, optional
         The confidential observed variable, where the model has several; the others are public.
+    bound : {"log-concave"}, optional
+        For a Gaussian likelihood of direct estimates with any log-concave prior (Laplace effects,
+        say): the bound ``s_j^2 / (2 D_j)`` in place of an exact price. The draw is then one of
+        `idata`'s, taken as an exact draw from the posterior, which the record says.
 
     Raises
     ------
@@ -134,17 +145,22 @@ class PrivateRelease:
         mechanism: Mechanism = "joint",
         assumptions: Mapping[str, str] | None = None,
         observed: str | None = None,
+        bound: Literal["log-concave"] | None = None,
     ) -> None:
         if mechanism not in get_args(Mechanism):
             raise ValueError(f"mechanism must be 'joint' or 'independent', not {mechanism!r}")
+        if bound not in (None, "log-concave"):
+            raise ValueError(f"bound must be None or 'log-concave', not {bound!r}")
         declared = check_assumptions(assumptions)
         if idata is not None:
             io.check_container(idata)
+        plain = bound is None
         held, plugged_in = hold_components(
-            pm.modelcontext(model), dict(fixed or {}), idata, observed
+            pm.modelcontext(model), dict(fixed or {}), idata if plain else None, observed
         )
         components = component_kinds(declared, plug_in=bool(plugged_in))
-        reading = read_model(held, target, observed)
+        read = read_model if plain else read_log_concave
+        reading = read(held, target, observed)
         parts = priced(reading, sensitivity, mechanism)
         bounds = getattr(sensitivity, "attrs", {}).get("bounds")
         claim = claim_kind(components)
@@ -165,6 +181,8 @@ class PrivateRelease:
             facts["coordinates"] = parts.law.coordinates
         if observed is not None:
             facts["observed"] = observed
+        if bound is not None:
+            facts["bound"] = BOUND
         self._assemble(
             _Ingredients(
                 law=parts.law,
@@ -206,9 +224,16 @@ class PrivateRelease:
         return None if self._released is None else self._released.copy(deep=True)
 
     @property
+    def _gaussian(self) -> ReleaseLaw | LinearLaw:
+        """The law where it is known, which a bound does not need."""
+        if isinstance(self._law, LogConcaveLaw):
+            raise ValueError("bound='log-concave' knows a bound, not the law of the draw")
+        return self._law
+
+    @property
     def _fay_herriot(self) -> ReleaseLaw:
         """The law, for audits, which know Fay-Herriot models."""
-        if isinstance(self._law, LinearLaw):
+        if not isinstance(self._law, ReleaseLaw):
             raise ValueError("audits take Fay-Herriot models: one direct estimate an area")
         return self._law
 
@@ -290,7 +315,7 @@ class PrivateRelease:
         parts = self._parts
         before = parts.modelled
         asked = calibration_target(rho, epsilon, delta)
-        if isinstance(before, LinearLaw):
+        if not isinstance(before, ReleaseLaw):
             raise ValueError(
                 "calibrate takes Fay-Herriot models; for this one, raise the sampling variances "
                 "that the model believes in, or its fixed variance components, until the "
@@ -322,7 +347,7 @@ class PrivateRelease:
             ``area_bis``. On (``area``, ``record``), of shape (m, k), where the observed values
             are not one an area.
         """
-        values, areas, read = self._law.propagation(), self._area, self._parts.read
+        values, areas, read = self._gaussian.propagation(), self._area, self._parts.read
         if isinstance(read, LinearReading) and read.index is None:
             return xr.DataArray(
                 values,
@@ -373,6 +398,8 @@ class PrivateRelease:
         """
         if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
             raise ValueError("draws must be a positive integer")
+        if draws > 1 and isinstance(self._law, LogConcaveLaw):
+            raise ValueError("draws of a sampler are not independent: draws=1")
         container = idata if idata is not None else self._idata
         container = io.new_container() if container is None else io.check_container(container)
         group = self._describe(draws=int(draws))
@@ -387,7 +414,7 @@ class PrivateRelease:
                 ledger.charge(
                     rho, label=self._label(), claim=self.claim, record=self._record(draws)
                 )
-            theta = self._noisy_draws(int(draws), rho)
+            theta = self._drawn(container, int(draws), rho)
             smoothed = self._law.smoothed(theta)
             dims = ("chain", "draw", "area")
             group["theta"] = (dims, theta[None])
@@ -444,7 +471,7 @@ class PrivateRelease:
             ``theta`` with dims (``chain``, ``draw``, ``area``).
         """
         rng = np.random.default_rng(random_seed)
-        plan = self._law.plan(self._bound)
+        plan = self._gaussian.plan(self._bound)
         centre = plan.statistic(self._y)
         theta = np.stack([plan.publish(centre + rng.normal(size=plan.size)) for _ in range(draws)])
         return xr.DataArray(
@@ -455,22 +482,27 @@ class PrivateRelease:
             attrs={"note": "simulated with a pseudo-random generator: not a private release"},
         )
 
+    def _drawn(self, container: Any, draws: int, rho: float) -> Array:
+        if isinstance(self._law, LogConcaveLaw):
+            fit = sampled_draw(container, self._facts["target"], self._law.reading)
+            return fit.round(self._decimals)
+        return self._noisy_draws(draws, rho)
+
     def _noisy_draws(self, draws: int, rho: float) -> Array:
-        plan = self._law.plan(self._bound)
+        plan = self._gaussian.plan(self._bound)
         distance = math.sqrt(2 * rho / draws)
         noisy = noisy_statistics(plan, self._y, distance, rho / draws, draws)
         return np.stack([plan.publish(w) for w in noisy]).round(self._decimals)
 
     def _describe(self, *, draws: int) -> xr.Dataset:
-        words: dict[str, Any] = {
-            "bound": self._bound,
-            "claim": self._facts["claim_words"],
-            "draws": draws,
-        }
-        if isinstance(self._law, LinearLaw):
-            data = linear_dataset(self._law, self._parts.moved, self._area, **words)
-        else:
-            data = law_dataset(self._law, self._parts.moved, self._area, **words)
+        data = described(
+            self._law,
+            self._parts.moved,
+            self._area,
+            bound=self._bound,
+            claim=self._facts["claim_words"],
+            draws=draws,
+        )
         return data.assign_attrs(
             privacy=to_json(self._record(draws)),
             creation_library="pymc_dp",
@@ -501,9 +533,9 @@ class PrivateRelease:
         return release_html(self._guarantee, self._record(1), drawn=self._released is not None)
 
 
-def _intercept_only(law: ReleaseLaw | LinearLaw) -> bool:
+def _intercept_only(law: Law) -> bool:
     """Whether the design is a column of ones, so that there are no covariates to declare."""
-    if isinstance(law, LinearLaw):
+    if not isinstance(law, ReleaseLaw):
         return False
     posterior = law.posterior
     constant = posterior.basis.shape[1] == 1 and np.ptp(posterior.basis) == 0

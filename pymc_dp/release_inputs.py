@@ -15,8 +15,11 @@ from pymc_dp import io
 from pymc_dp.changes import Changes, read_changes
 from pymc_dp.checks import name_some, text_labels
 from pymc_dp.convergence import check_convergence
+from pymc_dp.guarantee import law_dataset
 from pymc_dp.law import Mechanism, ReleaseLaw
+from pymc_dp.linear_guarantee import linear_dataset
 from pymc_dp.linear_law import LinearLaw
+from pymc_dp.log_concave import LogConcaveLaw, LogConcaveReading, log_concave_dataset
 from pymc_dp.posterior import Array
 from pymc_dp.recognition import LinearReading, Reading, hold, variance_components
 
@@ -46,19 +49,35 @@ def hold_components(
     return hold(held, means), diagnostics
 
 
+Law = ReleaseLaw | LinearLaw | LogConcaveLaw
+
+
 @dataclass(frozen=True)
 class Priced:
     """What a reading and its sensitivities come to: a law, the data, and what a record moves."""
 
-    law: ReleaseLaw | LinearLaw
+    law: Law
     y: Array = field(repr=False)  # observed values, zero where there is no sample
     moved: Array | Changes = field(repr=False)  # sensitivities by area, or any changes
     bound: float  # public bound of |y|
 
 
-def priced(reading: Reading | LinearReading, sensitivity: Any, mechanism: Mechanism) -> Priced:
+def priced(
+    reading: Reading | LinearReading | LogConcaveReading, sensitivity: Any, mechanism: Mechanism
+) -> Priced:
     """Bring data and sensitivities into the order of a model that has been read."""
     bounds = getattr(sensitivity, "attrs", {}).get("bounds")
+    if isinstance(reading, LogConcaveReading):
+        law = LogConcaveLaw(reading)
+        sampled = law.variance > 0
+        if mechanism != "joint":
+            raise ValueError("bound='log-concave' is for a joint draw: mechanism='joint'")
+        return Priced(
+            law=law,
+            y=np.nan_to_num(reading.estimate),
+            moved=joined_sensitivity(sensitivity, reading.area, sampled),
+            bound=math.inf,
+        )
     if isinstance(reading, Reading):
         precision = reading.posterior.precision
         sampled = precision > 0
@@ -83,6 +102,17 @@ def priced(reading: Reading | LinearReading, sensitivity: Any, mechanism: Mechan
         moved=changes,
         bound=public_bound(bounds, reading.linear.data_precision.diagonal(), reading.observed),
     )
+
+
+def described(
+    law: Law, moved: Any, area: np.ndarray, *, bound: float, claim: str, draws: int
+) -> xr.Dataset:
+    """The guarantee of a release as a labelled data set, whatever its law."""
+    if isinstance(law, LogConcaveLaw):
+        return log_concave_dataset(law, moved, area, claim=claim)
+    if isinstance(law, LinearLaw):
+        return linear_dataset(law, moved, area, bound=bound, claim=claim, draws=draws)
+    return law_dataset(law, moved, area, bound=bound, claim=claim, draws=draws)
 
 
 def joined_sensitivity(given: Any, area: np.ndarray, sampled: np.ndarray) -> Array:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.multivariate import ZeroSumNormalRV
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 
@@ -65,12 +66,26 @@ def symbolic_model(model: pm.Model, target: str, observed: str | None = None) ->
         raise NotLinearGaussianError(
             f"discrete variables: {name_some(v.name for v in model.discrete_value_vars)}"
         )
+    for rv in model.basic_RVs:
+        if isinstance(rv.owner.op, ZeroSumNormalRV) and model.rvs_to_transforms.get(rv) is None:
+            raise NotLinearGaussianError(
+                f"{rv.name!r} sums to zero but is not transformed: its density holds on a part of "
+                "the space only"
+            )
+    narrow = [v.name for v in model.free_RVs if v.dtype != "float64"]
+    if narrow:
+        raise NotLinearGaussianError(f"variables that are not of type float64: {name_some(narrow)}")
     confidential = observed_variable(model, observed)
     if confidential.dtype != "float64":
         raise NotLinearGaussianError(
             f"the observed {confidential.name!r} is of type {confidential.dtype}"
         )
     data = model.rvs_to_values[confidential]
+    if data.owner is not None:
+        raise NotLinearGaussianError(
+            f"the observed {confidential.name!r} is an expression of other values: pass the values "
+            "themselves in pm.Data, as floating-point numbers"
+        )
     values = np.asarray(data.data if isinstance(data, Constant) else data.get_value())
     if not np.isfinite(values).all():
         raise ValueError(f"{(~np.isfinite(values)).sum()} observed values are not finite")
