@@ -73,7 +73,8 @@ def read_changes(
     if sp.issparse(given):
         return _matrix(sp.csc_array(given, dtype=float), k, None)
     if isinstance(given, pd.Series):
-        given = given.to_xarray().rename(dict.fromkeys(given.index.names[:1], _series_dim(dims)))
+        single = given.index.nlevels == 1  # several levels have to carry the names of the dims
+        given = (given.rename_axis(_series_dim(dims)) if single else given).to_xarray()
     if isinstance(given, xr.DataArray):
         if index is not None and given.dims == ("area",) and dims != ("area",):
             values = _by_label(given, "area", area[index])

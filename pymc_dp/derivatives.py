@@ -14,6 +14,7 @@ import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import io_toposort
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Sum
@@ -176,8 +177,13 @@ def without_constants(scalar: Variable, variables: list[Any]) -> Variable:
             if sum(map(varies, inputs)) == 1:
                 changed = [strip(u) if varies(u) else u for u in inputs]
                 return node.clone_with_new_inputs(changed).outputs[0]
+        if name == "Alloc" and inputs[0].type.shape == v.type.shape and None not in v.type.shape:
+            return strip(inputs[0])  # its shape may be asked of the constants to be left out
         if name in PASS_THROUGH and varies(inputs[0]):
-            return node.clone_with_new_inputs([strip(inputs[0]), *inputs[1:]]).outputs[0]
+            first, rest = strip(inputs[0]), inputs[1:]
+            if name == "Alloc":  # PyMC asks the expression itself for sizes that dims do not tell
+                rest = graph_replace(rest, {inputs[0]: first}, strict=False)
+            return node.clone_with_new_inputs([first, *rest]).outputs[0]
         return v
 
     return strip(scalar)

@@ -50,7 +50,8 @@ def recover(product: Product, shape: tuple[int, int], alone: np.ndarray) -> sp.c
     rows, columns = shape
     rng = np.random.default_rng(31_415_926)  # weights of a probe; no part in any release
     weights = rng.uniform(1.0, 2.0, columns)
-    parts: list[Entries] = []
+    nothing = np.zeros(0, dtype=int)
+    parts: list[Entries] = [(nothing, nothing, np.zeros(0))]
     for j in np.flatnonzero(alone).tolist():
         seen = product(_unit(columns, j))
         touched = np.flatnonzero(seen)
