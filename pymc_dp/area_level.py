@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_dp.checks import name_some, text_labels
+from pymc_dp.checks import declared_bounds, name_some, text_labels
 from pymc_dp.posterior import Array
 
 
@@ -112,8 +112,8 @@ def _direct(direct: xr.Dataset) -> tuple[list[str], Array, Array, tuple[float, f
     _refuse("direct estimate", bad_estimate, area)
     if without.all():
         raise ValueError("no area has a direct estimate")
-    bounds = direct.attrs.get("bounds", direct["estimate"].attrs.get("bounds"))
-    return area, y, D, None if bounds is None else (float(bounds[0]), float(bounds[1]))
+    bounds = declared_bounds({**direct["estimate"].attrs, **direct.attrs})
+    return area, y, D, None if bounds is None else (bounds[0], bounds[1])
 
 
 def _inverse(D: Array) -> Array:

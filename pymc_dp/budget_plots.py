@@ -71,7 +71,7 @@ def plot_drivers(drivers: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         rank = correlation[name]
         words = "constant" if np.isnan(rank) else f"rank correlation {rank:.2f}"
         ax.annotate(
-            f"{share[name]:.2f}  ({words})",
+            f"{round(share[name], 2) + 0.0:.2f}  ({words})",
             (max(share[name], 0) + 0.015 * span, y),
             va="center",
             fontsize="small",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Context, Decimal
+from typing import Any
 
 
 def name_some(names: Iterable[object], limit: int = 5) -> str:
@@ -17,6 +18,21 @@ def name_some(names: Iterable[object], limit: int = 5) -> str:
     listed = [str(n) for n in names]
     rest = len(listed) - limit
     return ", ".join(listed[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def declared_bounds(attrs: Mapping[str, Any]) -> list[float] | None:
+    """The outcome's declared range among attributes, [low, high].
+
+    A variable's attribute is called ``outcome_bounds``: xarray, writing a file that was read,
+    takes ``bounds`` for the name of a variable. Both are read.
+
+    Examples
+    --------
+    >>> declared_bounds({"outcome_bounds": (0, 1)}), declared_bounds({})
+    ([0.0, 1.0], None)
+    """
+    found = attrs.get("outcome_bounds", attrs.get("bounds"))
+    return None if found is None else [float(b) for b in found]
 
 
 def text_labels(index: Iterable[object]) -> list[str]:

@@ -117,7 +117,7 @@ def direct_from_table(
             "n_areas_without_sample": int((~sampled).sum()),
         },
     )
-    direct["sensitivity"].attrs = {"bounds": (limits.low, limits.high), "unit": unit}
+    direct["sensitivity"].attrs = {"outcome_bounds": [limits.low, limits.high], "unit": unit}
     return direct
 
 

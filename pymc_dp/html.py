@@ -74,9 +74,14 @@ def release_html(guarantee: xr.Dataset, record: Mapping[str, Any], *, drawn: boo
 
 
 def record_price(group: xr.Dataset, record: Mapping[str, Any]) -> xr.DataArray:
-    """Price (zCDP) of the whole release for a record of each area, under its mechanism."""
-    joint = record["mechanism"] == "joint"
-    return group["rho_respondent" if joint else "rho_independent"]
+    """Price (zCDP) of the whole release for a record, under its mechanism.
+
+    By area; by kind of record in a model whose records are not one an area.
+    """
+    name = "rho_respondent" if record["mechanism"] == "joint" else "rho_independent"
+    if name in group:
+        return group[name]
+    return group["rho_record" if record["mechanism"] == "joint" else "rho_independent_record"]
 
 
 def draws_in_words(record: Mapping[str, Any]) -> str:
@@ -127,15 +132,19 @@ def _terms(record: Mapping[str, Any], areas: int, *, drawn: bool) -> str:
 
 def _prices(guarantee: xr.Dataset, record: Mapping[str, Any]) -> str:
     price = record_price(guarantee, record).to_series()
-    # Without sample there is no record to protect.
-    price = price[(guarantee["sensitivity"] > 0).values]
+    price = price[price > 0]  # without sample there is no record to protect
     unit = record["unit"]
-    middle = f"in half of the {price.size} areas with a sample, a {unit} pays no more"
+    if price.index.name == "record":
+        largest, worst = "records", f"for record {price.idxmax()}"
+        middle = f"half of the {price.size} kinds of record pay no more"
+    else:
+        largest, worst = "areas", f"for a {unit} of {price.idxmax()}"
+        middle = f"in half of the {price.size} areas with a sample, a {unit} pays no more"
     rows = [
-        ("rho", guarantee["rho"], "zCDP of the whole release: the largest over the areas"),
+        ("rho", guarantee["rho"], f"zCDP of the whole release: the largest over the {largest}"),
         ("mu", guarantee["mu"], "Gaussian differential privacy, sqrt(2 rho)"),
-        ("rho, worst area", price.max(), f"for a {unit} of {price.idxmax()}"),
-        ("rho, median area", price.median(), middle),
+        (f"rho, worst {largest[:-1]}", price.max(), worst),
+        (f"rho, median {largest[:-1]}", price.median(), middle),
     ]
     return _table(
         f"Price of {draws_in_words(record)}: {record['claim_words']}",

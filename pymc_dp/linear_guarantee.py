@@ -56,8 +56,12 @@ def linear_dataset(
     the whole: the noise of all areas enters them.
     """
     plan = law.plan(bound)
-    by_record = {"rho": price(plan, changes.matrix), "unshrunk": law.unshrunk(changes.matrix)}
-    rho = draws * float(by_record["rho"].max())
+    paid = price(plan, changes.matrix)
+    rho = draws * float(paid.max())
+    by_record = {"rho": paid, "unshrunk": law.unshrunk(changes.matrix)}
+    if changes.area is not None and law.mechanism == "independent":
+        # By area, as in Fay-Herriot models, a joint draw's price stands beside what is paid.
+        by_record["rho"] = price(law.plan(bound, "joint"), changes.matrix)
     lattice = {"spacing": SPACING, "coordinates": draws * plan.moved}
     by_area = {"posterior_sd": np.sqrt(law.variance)}
     smoothed = law.smoothed(np.zeros(area.size))

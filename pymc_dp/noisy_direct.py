@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.area_level import area_data
+from pymc_dp.checks import declared_bounds
 from pymc_dp.noise import EXPONENT, NORM_SLACK, SPACING, DirectPlan, noisy_statistics, price
 from pymc_dp.posterior import Array
 from pymc_dp.record import build_record, check_assumptions, claim_kind, claim_words, to_json
@@ -98,7 +99,7 @@ def private_direct(
     s = joined_sensitivity(direct["sensitivity"], area, sampled)
     attrs = {**direct.attrs, **direct["sensitivity"].attrs}
     D = np.where(sampled, data.variance, 1.0)
-    bound = public_bound(attrs.get("bounds"), sampled / D, data.estimate[sampled])
+    bound = public_bound(declared_bounds(attrs), sampled / D, data.estimate[sampled])
     plan = _plan(s, bound, float(rho))
     stated = float(price(plan.norm, s, plan.slack).max())
 
@@ -115,7 +116,7 @@ def private_direct(
         target="direct estimates",
         variance_components=components,
         unit=str(attrs.get("unit", "record")),
-        bounds=None if attrs.get("bounds") is None else [float(b) for b in attrs["bounds"]],
+        bounds=declared_bounds(attrs),
         assumptions=declared,
         lattice_exponent=EXPONENT,
         publishing_decimals=-round(math.log10(grid)),
@@ -135,7 +136,7 @@ def private_direct(
             "noise_variance": ("area", np.where(sampled, noise, np.nan)),
         },
         coords={"area": area},
-        attrs={name: attrs[name] for name in ("bounds", "unit") if name in attrs}
+        attrs={name: attrs[name] for name in ("bounds", "outcome_bounds", "unit") if name in attrs}
         | {
             "rho": stated,
             "privacy": to_json(record),

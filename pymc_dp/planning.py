@@ -14,7 +14,7 @@ import pandas as pd
 import xarray as xr
 
 from pymc_dp.calibration import Method
-from pymc_dp.checks import name_some, text_labels
+from pymc_dp.checks import declared_bounds, name_some, text_labels
 from pymc_dp.html import record_price
 from pymc_dp.law import Mechanism
 from pymc_dp.models import fay_herriot
@@ -180,9 +180,9 @@ def planned_release(
         name: value
         for source in (areas.attrs, areas["sensitivity"].attrs)
         for name, value in source.items()
-        if name in ("bounds", "unit")
+        if name in ("bounds", "outcome_bounds", "unit")
     }
-    low, high = attrs.get("bounds", (0.0, 0.0))
+    low, high = declared_bounds(attrs) or (0.0, 0.0)
     variance = areas["variance"] * variance_factor
     middle = xr.full_like(variance, (low + high) / 2).where(variance.notnull())
     model = fay_herriot(

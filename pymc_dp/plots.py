@@ -137,6 +137,12 @@ def plot_release(
     data, record = _read(group)
     if "theta" not in data:
         raise ValueError("nothing drawn here: plot_release needs the group that draw() attaches")
+    if "theta_smoothed" not in data:
+        raise ValueError(
+            "this release has no smoothed draw to take intervals from (the model's observed values "
+            "are not direct estimates of single areas, or its file leaves the smoothed draw out); "
+            "az.plot_forest shows the draw"
+        )
     if not 0 < prob < 1:
         raise ValueError("prob must lie between 0 and 1")
     theta, smoothed = (
@@ -230,6 +236,10 @@ def plot_guarantee(
     sensitivity of a Hajek estimate is the range times the largest share of the weights.
     """
     data, record = _read(guarantee)
+    if "sensitivity" not in data:
+        raise ValueError(
+            "this release has no prices by area and sensitivity to set against sample sizes"
+        )
     sampled = (data["sensitivity"] > 0).values
     rho = record_price(data, record).to_series()[sampled]
     size = _counts(n, rho.index)

@@ -350,7 +350,7 @@ def _blockwise(function: Callable[..., Array], *arrays: Array) -> Array:
             order="C",
             buffersize=_BLOCK,
         ) as blocks:
-            blocks.iterrange = first, last
+            blocks.iterrange = first, last  # type: ignore[misc]  # read-only in NumPy's stubs only
             for *inputs, output in blocks:
                 output[...] = function(*inputs)
 

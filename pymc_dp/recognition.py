@@ -76,7 +76,28 @@ def hold(model: pm.Model, values: Mapping[str, float | Array]) -> pm.Model:
 
 
 def variance_components(model: pm.Model, observed: str | None = None) -> list[str]:
-    """Free variables in which the log density is no polynomial: what has to be held fixed."""
+    """Free variables with a range of their own that scale the rest: what has to be held fixed.
+
+    A variable with a value transform (positive, within an interval, a covariance) with which, in
+    its own scale, the rest of the log density is no quadratic. An effect or coefficient whose
+    prior is not normal is none: held at its mean it would leave the release without its spread.
+    """
+    found = obstacles(model, observed)
+    held = pm.do(model, {name: np.ones(tuple(model[name].shape.eval())) for name in found})
+    if not held.free_RVs:
+        return []
+    symbolic = symbolic_model(held, held.free_RVs[0].name, observed)
+    joint, rest = sum(symbolic.factors.values()), [*symbolic.latents.values(), symbolic.data]
+    return [
+        name
+        for name in found
+        if model.rvs_to_transforms.get(model[name]) is not None
+        and polynomial_degree([joint], [held[name], *rest])[0][0] > 2
+    ]
+
+
+def obstacles(model: pm.Model, observed: str | None = None) -> list[str]:
+    """Free variables in which the log density is no polynomial of degree two."""
     if not model.free_RVs:
         return []
     symbolic = symbolic_model(model, model.free_RVs[0].name, observed)
@@ -158,14 +179,18 @@ def _prove(model: pm.Model, symbolic: SymbolicModel, observed: str | None) -> No
     (density, target), obstacle = polynomial_degree([joint, symbolic.target], variables)
     if density <= 2 and target <= 1:
         return
-    free = variance_components(model, observed)
+    free, names = variance_components(model, observed), obstacles(model, observed)
+    hint = ""
     if free:
         hint = (
             f"; hold the variance component {name_some(free)} constant with "
             f"fixed={{{free[0]!r}: value}}, or pass idata to hold it at its posterior mean"
         )
-    else:
-        hint = ""
+    elif names:
+        hint = (
+            f"; it is no polynomial in {name_some(names)}. For a Gaussian likelihood with a "
+            "log-concave prior there is a bound: bound='log-concave'"
+        )
     what = "log density" if density > 2 else f"target {symbolic.target_name!r}"
     reason = f"first obstacle: {obstacle}" if obstacle else f"degree {max(density, target):.0f}"
     raise NotLinearGaussianError(

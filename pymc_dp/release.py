@@ -23,7 +23,7 @@ from pymc_dp.calibration import (
     calibration_report,
     rho_of_epsilon,
 )
-from pymc_dp.checks import round_up
+from pymc_dp.checks import declared_bounds, round_up
 from pymc_dp.law import Mechanism, ReleaseLaw
 from pymc_dp.linear_law import LinearLaw
 from pymc_dp.log_concave import (
@@ -86,7 +86,7 @@ class PrivateRelease:
     sensitivity : DataArray, Series, array or float
         ``s_j``: the most that one protected unit can move the direct estimate of area j, in the
         outcome's unit. Labelled values are joined by label; an array is taken in the model's
-        order; a number holds for every area. The attributes ``bounds`` and ``unit`` that
+        order; a number holds for every area. The attributes ``outcome_bounds`` and ``unit`` that
         :func:`hajek` leaves on it go into the record. In a model whose observed values are not
         one an area, the same for each observed value; where one unit moves several of them, a
         change matrix: one more dimension, a column for each kind of unit with the most that it
@@ -162,7 +162,6 @@ class PrivateRelease:
         read = read_model if plain else read_log_concave
         reading = read(held, target, observed)
         parts = priced(reading, sensitivity, mechanism)
-        bounds = getattr(sensitivity, "attrs", {}).get("bounds")
         claim = claim_kind(components)
         facts = {
             "claim": claim,
@@ -172,7 +171,7 @@ class PrivateRelease:
             "variance_components": components,
             "plugged_in": plugged_in,
             "unit": str(getattr(sensitivity, "attrs", {}).get("unit", "record")),
-            "bounds": None if bounds is None else [float(b) for b in bounds],
+            "bounds": declared_bounds(getattr(sensitivity, "attrs", {})),
             "assumptions": declared,
             "lattice_exponent": EXPONENT,
             "intercept_only": _intercept_only(parts.law),

@@ -13,7 +13,7 @@ import xarray as xr
 
 from pymc_dp import io
 from pymc_dp.changes import Changes, read_changes
-from pymc_dp.checks import name_some, text_labels
+from pymc_dp.checks import declared_bounds, name_some, text_labels
 from pymc_dp.convergence import check_convergence
 from pymc_dp.guarantee import law_dataset
 from pymc_dp.law import Mechanism, ReleaseLaw
@@ -66,7 +66,7 @@ def priced(
     reading: Reading | LinearReading | LogConcaveReading, sensitivity: Any, mechanism: Mechanism
 ) -> Priced:
     """Bring data and sensitivities into the order of a model that has been read."""
-    bounds = getattr(sensitivity, "attrs", {}).get("bounds")
+    bounds = declared_bounds(getattr(sensitivity, "attrs", {}))
     if isinstance(reading, LogConcaveReading):
         law = LogConcaveLaw(reading)
         sampled = law.variance > 0
@@ -159,7 +159,7 @@ def public_bound(bounds: Any, precision: Array, estimate: Array) -> float:
     if (np.abs(estimate) > bound).any():
         raise ValueError(
             "observed values are very large against their sampling variances: declare the "
-            "outcome's range in sensitivity.attrs['bounds']"
+            "outcome's range in sensitivity.attrs['outcome_bounds']"
         )
     return bound
 

@@ -292,7 +292,9 @@ def hajek(
         | method.attributes(roles)
         | more_attributes,
     )
-    # A sensitivity means nothing without its unit and range: they go with it into a release. (In a
-    # file, `bounds` of a variable may name another one; xarray looks it up, which needs a tuple.)
-    direct["sensitivity"].attrs = {"bounds": (limits.low, limits.high), "unit": roles.unit_name}
+    # A sensitivity means nothing without its unit and range: they go with it into a release.
+    direct["sensitivity"].attrs = {
+        "outcome_bounds": [limits.low, limits.high],
+        "unit": roles.unit_name,
+    }
     return direct

@@ -59,7 +59,10 @@ ACCEPTED = {
     )[0],
 }
 REFUSED = {
-    "Student": (lambda mu: pm.StudentT("theta", nu=4, mu=mu, sigma=0.5, dims="area"), "'theta' is not proven"),
+    "Student": (
+        lambda mu: pm.StudentT("theta", nu=4, mu=mu, sigma=0.5, dims="area"),
+        "'theta' is not proven",
+    ),
     "Cauchy": (lambda mu: pm.Cauchy("theta", mu, 0.5, dims="area"), "'theta' is not proven"),
     "free scale": (
         lambda mu: pm.Laplace("theta", mu, pm.HalfNormal("b"), dims="area"),
@@ -106,7 +109,10 @@ def test_others_are_refused_by_the_name_of_the_term(name):
     [
         (lambda t, d: pm.Normal("y", 2 * t, np.sqrt(D), observed=d), "not direct estimates"),
         (lambda t, d: pm.Normal("y", t.mean(), 1.0, observed=d), "not direct estimates"),
-        (lambda t, d: pm.StudentT("y", nu=5, mu=t, sigma=1.0, observed=d), "likelihood of 'y' is not proven"),
+        (
+            lambda t, d: pm.StudentT("y", nu=5, mu=t, sigma=1.0, observed=d),
+            "likelihood of 'y' is not proven",
+        ),
         (lambda t, d: pm.Laplace("y", t, 1.0, observed=d), "likelihood of 'y' is not proven"),
         (lambda t, d: pm.MvNormal("y", t, np.eye(M) + 0.1, observed=d), "not direct estimates"),
     ],

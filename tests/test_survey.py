@@ -701,4 +701,4 @@ def test_sensitivity_carries_its_unit_and_range_into_a_release() -> None:
         {"area": ["a", "a", "b"], "hh": [1, 1, 2], "w": [1.0, 2, 3], "y": [0, 10, 20]}
     )
     direct = hajek(records, outcome="y", weight="w", area="area", bounds=(0, 30), unit="hh")
-    assert direct["sensitivity"].attrs == {"bounds": (0.0, 30.0), "unit": "hh"}
+    assert direct["sensitivity"].attrs == {"outcome_bounds": [0.0, 30.0], "unit": "hh"}
