@@ -39,4 +39,6 @@ html_theme = "pydata_sphinx_theme"
 html_theme_options = {"use_edit_page_button": False, "show_prev_next": False}
 html_sidebars = {"**": []}
 html_title = "pymc_dp"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_show_sourcelink = False

@@ -36,6 +36,11 @@ class Changes:
     area: np.ndarray | None = None
 
 
+def moves_several(given: Any) -> bool:
+    """Whether sensitivities are, or may be, a change matrix."""
+    return sp.issparse(given) or getattr(given, "ndim", 0) >= 2
+
+
 def read_changes(
     given: Any,
     *,

@@ -110,7 +110,7 @@ def obstacles(model: pm.Model, observed: str | None = None) -> list[str]:
 
 
 def read_model(
-    model: pm.Model, target: str = "theta", observed: str | None = None
+    model: pm.Model, target: str = "theta", observed: str | None = None, *, arrow: bool = True
 ) -> Reading | LinearReading:
     """Prove that the model is linear-Gaussian and read the posterior of its target.
 
@@ -120,6 +120,8 @@ def read_model(
     target : str
     observed : str, optional
         The confidential observed variable, where there are several.
+    arrow : bool
+        Take the closed form of Fay-Herriot models where it applies; it prices one entry a record.
 
     Raises
     ------
@@ -141,9 +143,9 @@ def read_model(
         )
     _prove(model, symbolic, observed)
     refuse_hidden_data(model, symbolic)
-    arrow = read_arrow(symbolic)
-    if arrow is not None:
-        posterior, index = arrow
+    found = read_arrow(symbolic) if arrow else None
+    if found is not None:
+        posterior, index = found
         estimate = np.full(posterior.precision.shape, np.nan)
         estimate[index] = symbolic.values
         return Reading(posterior, labels_of(model, target, estimate.size), estimate)
@@ -188,8 +190,8 @@ def _prove(model: pm.Model, symbolic: SymbolicModel, observed: str | None) -> No
         )
     elif names:
         hint = (
-            f"; it is no polynomial in {name_some(names)}. For a Gaussian likelihood with a "
-            "log-concave prior there is a bound: bound='log-concave'"
+            f"; it is no quadratic in {name_some(names)}: hold a scale constant with fixed=...; "
+            "for effects with a log-concave prior, bound='log-concave' gives a bound"
         )
     what = "log density" if density > 2 else f"target {symbolic.target_name!r}"
     reason = f"first obstacle: {obstacle}" if obstacle else f"degree {max(density, target):.0f}"
@@ -214,20 +216,29 @@ def refuse_hidden_data(model: pm.Model, symbolic: SymbolicModel) -> None:
         if node.owner is not None or node is own:
             continue
         value = node.data if isinstance(node, Constant) else getattr(node, "get_value", dict)()
-        if (
-            not isinstance(value, np.ndarray)
-            or value.size != y.size
-            or value.dtype.kind not in "fiu"
-        ):
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu":
             continue
-        x = value.ravel() - value.mean()
-        # Correlation one: the data themselves, or centred, scaled or shifted.
-        if np.ptp(value) > 0 and abs(x @ y) >= (1 - 1e-12) * np.sqrt((x @ x) * (y @ y)):
+        if _follows(value.ravel(), y) or _contains(value.ravel(), symbolic.values):
             raise NotLinearGaussianError(
                 f"a constant of the model follows the observed {symbolic.observed!r} exactly: "
                 "the target may depend on the data in a way that cannot be seen; build it from "
                 "the observed variable or from the pm.Data that holds it"
             )
+
+
+def _follows(value: Array, y: Array) -> bool:
+    """Correlation one with the centred data: the data, or centred, scaled or shifted."""
+    if value.size != y.size or np.ptp(value) == 0:
+        return False
+    x = value - value.mean()
+    return bool(abs(x @ y) >= (1 - 1e-12) * np.sqrt((x @ x) * (y @ y)))
+
+
+def _contains(value: Array, observed: Array) -> bool:
+    """Whether a larger constant holds every observed value, which must not be mere counts."""
+    kinds = np.unique(observed)
+    telling = kinds[kinds != np.round(kinds)].size >= 3
+    return bool(telling and value.size > observed.size and np.isin(kinds, value).all())
 
 
 def _with_inner(roots: Sequence[Variable]) -> list[Variable]:

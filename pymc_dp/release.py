@@ -6,9 +6,8 @@ import math
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,61 +15,18 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp import io
-from pymc_dp.calibration import (
-    Method,
-    calibrate_law,
-    calibrated_coordinates,
-    calibration_report,
-    rho_of_epsilon,
-)
-from pymc_dp.checks import declared_bounds, round_up
+from pymc_dp.calibration import Method
+from pymc_dp.checks import round_up
 from pymc_dp.law import Mechanism, ReleaseLaw
-from pymc_dp.linear_law import LinearLaw
-from pymc_dp.log_concave import (
-    BOUND,
-    LogConcaveLaw,
-    LogConcaveReading,
-    read_log_concave,
-    sampled_draw,
-)
-from pymc_dp.noise import EXPONENT, noisy_statistics
+from pymc_dp.log_concave import LogConcaveLaw, sampled_draw
+from pymc_dp.noise import noisy_statistics
 from pymc_dp.posterior import Array
-from pymc_dp.recognition import LinearReading, Reading, read_model
-from pymc_dp.record import (
-    build_record,
-    check_assumptions,
-    claim_kind,
-    claim_words,
-    to_json,
-)
-from pymc_dp.record import variance_components as component_kinds
-from pymc_dp.release_inputs import (
-    Law,
-    calibration_target,
-    described,
-    hold_components,
-    priced,
-    publishing_decimals,
-)
+from pymc_dp.record import build_record, to_json
+from pymc_dp.release_inputs import described, publishing_decimals
+from pymc_dp.release_parts import Ingredients, calibrated, gather, propagation_array
 
 if TYPE_CHECKING:
     from pymc_dp.ledger import PrivacyLedger
-
-
-@dataclass(frozen=True)
-class _Ingredients:
-    """Everything a release is made of, once the model has been read. Its repr shows no data."""
-
-    law: Law
-    modelled: Law  # the law before any calibration
-    area: np.ndarray
-    y: Array = field(repr=False)  # observed values, zero where there is no sample
-    moved: Any = field(repr=False)  # by one record: sensitivities, or Changes of a LinearLaw
-    bound: float  # public bound of |y|
-    facts: Mapping[str, Any]
-    read: Reading | LinearReading | LogConcaveReading = field(repr=False)
-    idata: Any = field(repr=False)
-    report: xr.Dataset | None = None
 
 
 class PrivateRelease:
@@ -147,56 +103,21 @@ class PrivateRelease:
         observed: str | None = None,
         bound: Literal["log-concave"] | None = None,
     ) -> None:
-        if mechanism not in get_args(Mechanism):
-            raise ValueError(f"mechanism must be 'joint' or 'independent', not {mechanism!r}")
-        if bound not in (None, "log-concave"):
-            raise ValueError(f"bound must be None or 'log-concave', not {bound!r}")
-        declared = check_assumptions(assumptions)
-        if idata is not None:
-            io.check_container(idata)
-        plain = bound is None
-        held, plugged_in = hold_components(
-            pm.modelcontext(model), dict(fixed or {}), idata if plain else None, observed
-        )
-        components = component_kinds(declared, plug_in=bool(plugged_in))
-        read = read_model if plain else read_log_concave
-        reading = read(held, target, observed)
-        parts = priced(reading, sensitivity, mechanism)
-        claim = claim_kind(components)
-        facts = {
-            "claim": claim,
-            "claim_words": claim_words(claim),
-            "mechanism": mechanism,
-            "target": target,
-            "variance_components": components,
-            "plugged_in": plugged_in,
-            "unit": str(getattr(sensitivity, "attrs", {}).get("unit", "record")),
-            "bounds": declared_bounds(getattr(sensitivity, "attrs", {})),
-            "assumptions": declared,
-            "lattice_exponent": EXPONENT,
-            "intercept_only": _intercept_only(parts.law),
-        }
-        if isinstance(parts.law, LinearLaw):
-            facts["coordinates"] = parts.law.coordinates
-        if observed is not None:
-            facts["observed"] = observed
-        if bound is not None:
-            facts["bound"] = BOUND
         self._assemble(
-            _Ingredients(
-                law=parts.law,
-                modelled=parts.law,
-                area=reading.area,
-                y=parts.y,
-                moved=parts.moved,
-                bound=parts.bound,
-                facts=facts,
-                read=reading,
+            gather(
+                model,
+                sensitivity,
                 idata=idata,
+                fixed=fixed,
+                target=target,
+                mechanism=mechanism,
+                assumptions=assumptions,
+                observed=observed,
+                bound=bound,
             )
         )
 
-    def _assemble(self, parts: _Ingredients) -> None:
+    def _assemble(self, parts: Ingredients) -> None:
         """Set up a release that has not been drawn."""
         self._parts = parts
         self._law = parts.law
@@ -221,13 +142,6 @@ class PrivateRelease:
     def released(self) -> xr.Dataset | None:
         """The authoritative copy of the released group; None before a draw."""
         return None if self._released is None else self._released.copy(deep=True)
-
-    @property
-    def _gaussian(self) -> ReleaseLaw | LinearLaw:
-        """The law where it is known, which a bound does not need."""
-        if isinstance(self._law, LogConcaveLaw):
-            raise ValueError("bound='log-concave' knows a bound, not the law of the draw")
-        return self._law
 
     @property
     def _fay_herriot(self) -> ReleaseLaw:
@@ -311,29 +225,8 @@ class PrivateRelease:
                 "this release has been drawn, and what was drawn costs its price: make a new "
                 "PrivateRelease to calibrate"
             )
-        parts = self._parts
-        before = parts.modelled
-        asked = calibration_target(rho, epsilon, delta)
-        if not isinstance(before, ReleaseLaw):
-            raise ValueError(
-                "calibrate takes Fay-Herriot models; for this one, raise the sampling variances "
-                "that the model believes in, or its fixed variance components, until the "
-                "guarantee meets the target"
-            )
-        if rho is None:
-            moved = calibrated_coordinates(before, method, parts.bound)
-            asked["rho"] = rho_of_epsilon(asked["epsilon"], asked["delta"], moved)
-        after = calibrate_law(before, parts.moved, parts.bound, asked["rho"], method)
-        report = calibration_report(
-            before, after, parts.moved, parts.area, target=asked["rho"], method=method
-        )
-        keys = ("method", "areas_touched", "inflation", "extra_variance")
-        facts = {
-            **parts.facts,
-            "calibration": {key: report.attrs[key] for key in keys} | {"target": asked},
-        }
         new = object.__new__(type(self))
-        new._assemble(replace(parts, law=after, facts=facts, report=report))
+        new._assemble(calibrated(self._parts, rho, epsilon, delta, method))
         return new
 
     def propagation(self) -> xr.DataArray:
@@ -346,24 +239,7 @@ class PrivateRelease:
             ``area_bis``. On (``area``, ``record``), of shape (m, k), where the observed values
             are not one an area.
         """
-        values, areas, read = self._gaussian.propagation(), self._area, self._parts.read
-        if isinstance(read, LinearReading) and read.index is None:
-            return xr.DataArray(
-                values,
-                dims=("area", "record"),
-                coords={"area": areas, "record": read.record},
-                name="propagation",
-            )
-        if isinstance(read, LinearReading):
-            own = np.zeros((areas.size, areas.size))
-            own[:, read.index] = values
-            values = own
-        return xr.DataArray(
-            values,
-            dims=("area", "area_bis"),
-            coords={"area": areas, "area_bis": areas},
-            name="propagation",
-        )
+        return propagation_array(self._parts)
 
     def draw(
         self, idata: Any = None, *, ledger: PrivacyLedger | None = None, draws: int = 1
@@ -411,7 +287,7 @@ class PrivateRelease:
                 )
             if ledger is not None:
                 ledger.charge(
-                    rho, label=self._label(), claim=self.claim, record=self._record(draws)
+                    rho, label=self._parts.label, claim=self.claim, record=self._record(draws)
                 )
             theta = self._drawn(container, int(draws), rho)
             smoothed = self._law.smoothed(theta)
@@ -470,7 +346,7 @@ class PrivateRelease:
             ``theta`` with dims (``chain``, ``draw``, ``area``).
         """
         rng = np.random.default_rng(random_seed)
-        plan = self._gaussian.plan(self._bound)
+        plan = self._parts.gaussian.plan(self._bound)
         centre = plan.statistic(self._y)
         theta = np.stack([plan.publish(centre + rng.normal(size=plan.size)) for _ in range(draws)])
         return xr.DataArray(
@@ -488,7 +364,7 @@ class PrivateRelease:
         return self._noisy_draws(draws, rho)
 
     def _noisy_draws(self, draws: int, rho: float) -> Array:
-        plan = self._gaussian.plan(self._bound)
+        plan = self._parts.gaussian.plan(self._bound)
         distance = math.sqrt(2 * rho / draws)
         noisy = noisy_statistics(plan, self._y, distance, rho / draws, draws)
         return np.stack([plan.publish(w) for w in noisy]).round(self._decimals)
@@ -511,16 +387,13 @@ class PrivateRelease:
     def _record(self, draws: int) -> dict[str, Any]:
         return build_record(draws=int(draws), **self._facts)
 
-    def _label(self) -> str:
-        return f"{self._facts['target']} of {self._area.size} areas"
-
     def __repr__(self) -> str:
         """Claim and price; never an estimate."""
         rho = float(self._guarantee["rho"])
         eps = float(self._guarantee["epsilon"].sel(delta=1e-6))
         state = "drawn" if self._released is not None else "not drawn yet"
         return (
-            f"PrivateRelease({self._label()}, {self.mechanism}, {state})\n"
+            f"PrivateRelease({self._parts.label}, {self.mechanism}, {state})\n"
             f"  one draw: rho {round_up(rho)}, epsilon {round_up(eps)} at delta 1e-06\n"
             f"  claim: {self._facts['claim_words']}\n"
             f"  unit: {self._facts['unit']}"
@@ -530,12 +403,3 @@ class PrivateRelease:
         from pymc_dp.html import release_html
 
         return release_html(self._guarantee, self._record(1), drawn=self._released is not None)
-
-
-def _intercept_only(law: Law) -> bool:
-    """Whether the design is a column of ones, so that there are no covariates to declare."""
-    if not isinstance(law, ReleaseLaw):
-        return False
-    posterior = law.posterior
-    constant = posterior.basis.shape[1] == 1 and np.ptp(posterior.basis) == 0
-    return bool(constant and not posterior.offset.any())
