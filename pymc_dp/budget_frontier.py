@@ -43,6 +43,19 @@ def frontier(
     ------
     ValueError
         As :meth:`PrivateRelease.calibrate` does.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> areas = xr.Dataset(
+    ...     {"variance": ("area", [0.01, 0.02]), "sensitivity": ("area", [0.03, 0.05])},
+    ...     coords={"area": ["north", "south"]},
+    ...     attrs={"outcome_bounds": [0.0, 1.0]},
+    ... )
+    >>> from pymc_dp import planned_release
+    >>> curves = frontier(planned_release(areas, sigma_u=0.05), rho=[0.01, 0.03])
+    >>> curves["rmse"].sel(way="temper").round(4).values
+    array([0.1632, 0.1222])
     """
     now = float(release.guarantee["rho"])
     grid = np.geomspace(now / 100, 2 * now, 25) if rho is None else np.atleast_1d(rho)

@@ -170,6 +170,39 @@ def planned_release(
 
     For what can be asked without drawing: the guarantee, calibration and its report. A draw from
     it would be a draw about nobody.
+
+    Parameters
+    ----------
+    areas : xr.Dataset
+        ``variance`` and ``sensitivity`` on ``area``, as :func:`weight_table` gives them.
+    formula, covariates, beta_prior
+        As in :func:`fay_herriot`.
+    sigma_u : float
+        Standard deviation of the area effects, in the outcome's unit.
+    variance_factor : float
+        The sampling variances are multiplied by it.
+    mechanism, assumptions
+        As in :class:`PrivateRelease`.
+
+    Returns
+    -------
+    PrivateRelease
+
+    Raises
+    ------
+    ValueError
+        If the areas lack variances or sensitivities, or the factor is not positive.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> areas = xr.Dataset(
+    ...     {"variance": ("area", [0.01, 0.02]), "sensitivity": ("area", [0.03, 0.05])},
+    ...     coords={"area": ["north", "south"]},
+    ...     attrs={"outcome_bounds": [0.0, 1.0]},
+    ... )
+    >>> planned_release(areas, sigma_u=0.05).calibrate(rho=0.01).report.attrs["areas_touched"]
+    2
     """
     absent = [name for name in ("variance", "sensitivity") if name not in areas]
     if absent:
@@ -280,9 +313,31 @@ def compare_plans(plans: Mapping[str, xr.Dataset], *, delta: float = 1e-6) -> pd
         ``areas``, ``rho``, ``epsilon``, ``dearest_area``, ``median_rho`` (of the areas'
         own prices), ``smoothed_rmse``: root mean squared error of the smoothed draw under the
         model.
+
+    Raises
+    ------
+    ValueError
+        If a guarantee says nothing at that delta.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> areas = xr.Dataset(
+    ...     {"variance": ("area", [0.01, 0.02]), "sensitivity": ("area", [0.03, 0.05])},
+    ...     coords={"area": ["north", "south"]},
+    ...     attrs={"outcome_bounds": [0.0, 1.0]},
+    ... )
+    >>> plans = {f"sigma_u {s}": plan(areas, sigma_u=s) for s in (0.05, 0.1)}
+    >>> compare_plans(plans)[["areas", "rho", "dearest_area"]].round(4)
+                  areas     rho dearest_area
+    sigma_u 0.05      2  0.0321        north
+    sigma_u 0.1       2  0.0375        south
     """
     rows = {}
     for name, guarantee in plans.items():
+        if delta not in guarantee["delta"].values:
+            stated = ", ".join(f"{d:g}" for d in guarantee["delta"].values)
+            raise ValueError(f"plan {name!r} states epsilon at delta {stated}, not at {delta:g}")
         price = record_price(guarantee, read_record(guarantee.attrs)).to_series()
         rows[name] = {
             "areas": guarantee.sizes["area"],
