@@ -20,7 +20,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from pymc_dp.derivatives import without_constants
+from pymc_dp.derivatives import interpreted, specialised, without_constants
 from pymc_dp.posterior import Array, GaussianPosterior, fay_herriot_posterior
 
 if TYPE_CHECKING:
@@ -287,11 +287,9 @@ def _functions(symbolic: SymbolicModel, block: str) -> tuple[Product, Product]:
     _, along = slope((symbolic.target * weight).sum())
     pushed = pt.grad(along, weight, disconnected_inputs="ignore")
 
-    # Interpreted, unoptimised: exact float64 in NumPy, and no compilation.
-    mode = pytensor.compile.mode.Mode(linker="py", optimizer=None)
-    options: dict[str, Any] = {"mode": mode, "on_unused_input": "ignore"}
-    product_fn = pytensor.function([*variables, *direction, weight], [*products, pushed], **options)
-    gradient_fn = pytensor.function(variables, [*gradients, symbolic.target], **options)
+    inputs = [*variables, *direction, weight]
+    outputs = specialised([*products, pushed], {}, inputs)
+    gradient_fn = interpreted(variables, [*gradients, symbolic.target])
 
     m = omega.type.shape[0]
     shapes = [v.type.shape for v in others]
@@ -313,9 +311,15 @@ def _functions(symbolic: SymbolicModel, block: str) -> tuple[Product, Product]:
 
     origin = split(np.zeros(m), np.zeros(cuts[-1] if len(cuts) else 0), np.zeros(y.type.shape[0]))
 
+    nothing = np.zeros(np.size(gradient_fn(*origin)[-1]))
+    at_origin = dict(zip([*variables, weight], [*origin, nothing], strict=True))
+    product_fn = interpreted(direction, specialised(outputs, at_origin, direction))
+    product_at_fn = interpreted(inputs, outputs)
+
     def product(w: Array, b: Array, u: Array, at: Any = None) -> Slopes:
-        point = origin if at is None else split(*at)
-        return pack(product_fn(*point, *split(w, b, u), np.zeros(m)))
+        if at is None:
+            return pack(product_fn(*split(w, b, u)))
+        return pack(product_at_fn(*split(*at), *split(w, b, u), nothing))
 
     def gradient(w: Array, b: Array, u: Array) -> Slopes:
         return pack(gradient_fn(*split(w, b, u)))

@@ -72,14 +72,14 @@ def _derivatives(symbolic: SymbolicModel) -> tuple[Any, Any, Any]:
     def pack(out: Sequence[Any]) -> Array:
         return np.concatenate([np.ravel(np.asarray(v, dtype=float)) for v in out])
 
-    gradient_fn = _function(variables, [*gradients, target])
+    gradient_fn = interpreted(variables, [*gradients, target])
     origin = split(np.zeros(sum(sizes)))
     zero_weight = np.zeros(pack(gradient_fn(*origin)).size - sum(sizes))
 
-    outputs = [*products, slopes]
+    outputs = specialised([*products, slopes], {}, [*variables, *direction, weight])
     at_origin = dict(zip([*variables, weight], [*origin, zero_weight], strict=True))
-    product_fn = _function(direction, _specialised(outputs, at_origin, direction))
-    product_at_fn = _function([*variables, *direction, weight], outputs)
+    product_fn = interpreted(direction, specialised(outputs, at_origin, direction))
+    product_at_fn = interpreted([*variables, *direction, weight], outputs)
 
     def product(vector: Array) -> Array:
         return pack(product_fn(*split(vector)))
@@ -93,12 +93,17 @@ def _derivatives(symbolic: SymbolicModel) -> tuple[Any, Any, Any]:
     return product, product_at, gradient
 
 
+def interpreted(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
+    """A function that NumPy evaluates node by node; its constant parts are evaluated once, now."""
+    return _function(inputs, specialised(outputs, {}, inputs))
+
+
 def _function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
     mode = pytensor.compile.mode.Mode(linker="py", optimizer=None)
     return pytensor.function(list(inputs), list(outputs), mode=mode, on_unused_input="ignore")
 
 
-def _specialised(
+def specialised(
     outputs: Sequence[Any], values: dict[Variable, Array], free: Sequence[Variable]
 ) -> list[Any]:
     """The outputs as functions of `free` alone, everything else evaluated at `values`."""

@@ -24,7 +24,8 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.arrow import read_arrow
 from pymc_dp.checks import name_some, text_labels
-from pymc_dp.degree import polynomial_degree
+from pymc_dp.degree import ZERO_SUM, polynomial_degree
+from pymc_dp.derivatives import interpreted
 from pymc_dp.linear_gaussian import LinearGaussian, read_linear
 from pymc_dp.neighbours import check_neighbours
 from pymc_dp.posterior import Array, GaussianPosterior
@@ -142,6 +143,7 @@ def read_model(
             stacklevel=3,
         )
     _prove(model, symbolic, observed)
+    _check_sums_to_zero(symbolic)
     refuse_hidden_data(model, symbolic)
     found = read_arrow(symbolic) if arrow else None
     if found is not None:
@@ -198,6 +200,28 @@ def _prove(model: pm.Model, symbolic: SymbolicModel, observed: str | None) -> No
     raise NotLinearGaussianError(
         f"the {what} is not proven Gaussian in latents and data ({reason}){hint}"
     )
+
+
+def _check_sums_to_zero(symbolic: SymbolicModel) -> None:
+    """The proof takes PyMC's assertion of a sum to zero for true: see that it is, far out.
+
+    It is for effects that the transform of ``pm.ZeroSumNormal`` makes; asserted of any others it
+    would cut their support down to a plane.
+    """
+    variables = [*symbolic.latents.values(), symbolic.data]
+    nodes = {v.owner for v in ancestors(list(symbolic.factors.values())) if v.owner is not None}
+    asserted = [c for n in nodes if getattr(n.op, "msg", None) == ZERO_SUM for c in n.inputs[1:]]
+    if not asserted:
+        return
+    holds = interpreted(variables, asserted)
+    rng = np.random.default_rng(20_240_229)  # checks a structure; has no part in any release
+    for scale in (1.0, 1e3):
+        point = [scale * rng.normal(size=v.type.shape) for v in variables]
+        if not all(np.all(value) for value in holds(*point)):
+            raise NotLinearGaussianError(
+                "the log density asserts of effects that they sum to zero, which they need not do: "
+                "use pm.ZeroSumNormal as a variable of the model"
+            )
 
 
 def refuse_hidden_data(model: pm.Model, symbolic: SymbolicModel) -> None:
