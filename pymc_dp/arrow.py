@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-9
 # With more dense columns (spatial or yearly effects beside the areas') the arrow saves nothing.
 MOST_COLUMNS = 64
+# From so many areas on, evaluating constant parts once saves more than it takes to set up.
+LARGE = 1_000
 
 
 @dataclass(frozen=True)
@@ -287,11 +289,14 @@ def _functions(symbolic: SymbolicModel, block: str) -> tuple[Product, Product]:
     _, along = slope((symbolic.target * weight).sum())
     pushed = pt.grad(along, weight, disconnected_inputs="ignore")
 
-    inputs = [*variables, *direction, weight]
-    outputs = specialised([*products, pushed], {}, inputs)
-    gradient_fn = interpreted(variables, [*gradients, symbolic.target])
-
     m = omega.type.shape[0]
+    inputs, outputs = [*variables, *direction, weight], [*products, pushed]
+    values = [*gradients, symbolic.target]
+    if m >= LARGE:
+        outputs, values = specialised(outputs, {}, inputs), specialised(values, {}, variables)
+    gradient_fn = interpreted(variables, values)
+    product_at_fn = interpreted(inputs, outputs)
+
     shapes = [v.type.shape for v in others]
     cuts = np.cumsum([int(np.prod(s)) for s in shapes])
 
@@ -312,14 +317,16 @@ def _functions(symbolic: SymbolicModel, block: str) -> tuple[Product, Product]:
     origin = split(np.zeros(m), np.zeros(cuts[-1] if len(cuts) else 0), np.zeros(y.type.shape[0]))
 
     nothing = np.zeros(np.size(gradient_fn(*origin)[-1]))
-    at_origin = dict(zip([*variables, weight], [*origin, nothing], strict=True))
-    product_fn = interpreted(direction, specialised(outputs, at_origin, direction))
-    product_at_fn = interpreted(inputs, outputs)
+    product_fn: Any = None
+    if m >= LARGE:
+        at_origin = dict(zip([*variables, weight], [*origin, nothing], strict=True))
+        product_fn = interpreted(direction, specialised(outputs, at_origin, direction))
 
     def product(w: Array, b: Array, u: Array, at: Any = None) -> Slopes:
-        if at is None:
+        if at is None and product_fn is not None:
             return pack(product_fn(*split(w, b, u)))
-        return pack(product_at_fn(*split(*at), *split(w, b, u), nothing))
+        point = origin if at is None else split(*at)
+        return pack(product_at_fn(*point, *split(w, b, u), nothing))
 
     def gradient(w: Array, b: Array, u: Array) -> Slopes:
         return pack(gradient_fn(*split(w, b, u)))

@@ -72,7 +72,7 @@ def _derivatives(symbolic: SymbolicModel) -> tuple[Any, Any, Any]:
     def pack(out: Sequence[Any]) -> Array:
         return np.concatenate([np.ravel(np.asarray(v, dtype=float)) for v in out])
 
-    gradient_fn = interpreted(variables, [*gradients, target])
+    gradient_fn = interpreted(variables, specialised([*gradients, target], {}, variables))
     origin = split(np.zeros(sum(sizes)))
     zero_weight = np.zeros(pack(gradient_fn(*origin)).size - sum(sizes))
 
@@ -94,11 +94,7 @@ def _derivatives(symbolic: SymbolicModel) -> tuple[Any, Any, Any]:
 
 
 def interpreted(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
-    """A function that NumPy evaluates node by node; its constant parts are evaluated once, now."""
-    return _function(inputs, specialised(outputs, {}, inputs))
-
-
-def _function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
+    """A function that NumPy evaluates node by node."""
     mode = pytensor.compile.mode.Mode(linker="py", optimizer=None)
     return pytensor.function(list(inputs), list(outputs), mode=mode, on_unused_input="ignore")
 
@@ -118,7 +114,7 @@ def specialised(
         for v in dict.fromkeys([*needed, *outputs])
         if v not in depends and not isinstance(v, Constant)
     ]
-    found = _function(list(values), fixed)(*values.values()) if fixed else []
+    found = interpreted(list(values), fixed)(*values.values()) if fixed else []
     done: dict[Any, Any] = {
         v: v.type.constant_type(v.type, v.type.filter(x)) for v, x in zip(fixed, found, strict=True)
     }
