@@ -90,6 +90,7 @@ class SparseFactor:
     diagonal: Array
     crossed: Array
     root: Array
+    core: sp.csc_array  # R_s R_s', in elimination order
 
     def solve(self, rhs: Array) -> Array:
         """``Q^-1 rhs``."""
@@ -151,7 +152,12 @@ class SparseFactor:
 
         own, values = selected_inverse(*_csc(self.below), self.diagonal)
         below = sp.csc_array((values, self.below.indices, self.below.indptr), self.below.shape)
-        return (below + below.T + sp.diags_array(own)).tocsc()
+        inverse = (below + below.T + sp.diags_array(own)).tocsc()
+        # The trace of a matrix times its inverse: an entry that the pattern lacks would show.
+        n = own.size
+        if abs(self.core.multiply(inverse).sum() - n) > 1e-6 * n:
+            raise RuntimeError("the selected inverse does not invert the precision")
+        return inverse
 
     @property
     def triangle(self) -> tuple[sp.csc_array, np.ndarray]:
@@ -258,14 +264,46 @@ def _sparse(precision: sp.csc_array) -> Factor:
     _refuse_small(pivot / core.diagonal()[order], n)
     diagonal = np.sqrt(pivot)
     below = (sp.tril(lu.L, k=-1) @ sp.diags_array(diagonal)).tocsc()
-    below.sort_indices()
+    below = _closed(below)
     inner = inner[order]
     crossed = _solve(below, diagonal, precision[inner][:, border].toarray())
     corner = precision[border][:, border].toarray()
     scale = np.sqrt(corner.diagonal())
     schur = (corner - crossed.T @ crossed) / np.outer(scale, scale)
     root = scale[:, None] * _cholesky(schur, n) if border.size else np.zeros((0, 0))
-    return SparseFactor(inner, border, below, diagonal, crossed, root)
+    return SparseFactor(
+        inner, border, below, diagonal, crossed, root, core[order][:, order].tocsc()
+    )
+
+
+def _closed(below: sp.csc_array) -> sp.csc_array:
+    """The factor with every entry that elimination can fill, also where it is zero.
+
+    SuperLU leaves out entries that happen to be zero; the recursion for the inverse needs them:
+    a column's rows after its first must all be rows of the column that its first row names.
+    """
+    below.sort_indices()
+    n, start = below.shape[0], below.indptr[:-1]
+    count = np.diff(below.indptr)
+    parent = np.full(n, -1)
+    parent[count > 0] = below.indices[start[count > 0]]
+    column = np.repeat(np.arange(n), count)
+    later = np.ones(below.nnz, dtype=bool)
+    later[start[count > 0]] = False
+    keys = column.astype(np.int64) * n + below.indices
+    wanted = parent[column[later]].astype(np.int64) * n + below.indices[later]
+    if np.isin(wanted, keys).all():
+        return below
+    rows = [below.indices[a:b] for a, b in zip(start, below.indptr[1:], strict=True)]
+    for j in range(n):
+        if rows[j].size > 1:
+            p = rows[j][0]
+            rows[p] = np.union1d(rows[p], rows[j][1:])
+    indptr = np.concatenate([[0], np.cumsum([r.size for r in rows])])
+    indices, data = np.concatenate(rows), np.zeros(indptr[-1])
+    full = np.repeat(np.arange(n), np.diff(indptr)).astype(np.int64) * n + indices
+    data[np.searchsorted(full, keys)] = below.data  # both in order of columns, then rows
+    return sp.csc_array((data, indices, indptr), below.shape)
 
 
 def _solve(below: sp.csc_array, diagonal: Array, rhs: Array, *, transposed: bool = False) -> Array:

@@ -580,3 +580,26 @@ def test_the_log_determinant_of_a_neighbour_matrix_is_never_looked_at():
     variables = [*symbolic.latents.values(), symbolic.data]
     kept = operations(without_constants(symbolic.factors["theta"], variables))
     assert not any("Eig" in name or "Log" in name for name in kept)
+
+
+@pytest.mark.parametrize("seed", [2235, 2355, 2374, 2434])
+def test_the_selected_inverse_is_right_where_the_factor_leaves_out_zeros(seed: int) -> None:
+    """SuperLU drops entries that happen to be zero; the recursion for the inverse needs them."""
+    rng = np.random.default_rng(seed)
+    n, border = int(rng.integers(80, 141)), int(rng.integers(0, 5))
+    density = rng.choice([0.0, rng.uniform(0, 0.02), 0.02, 0.015, 0.01])
+    pattern = sp.random_array((n, n), density=density, rng=rng)
+    low = sp.tril(pattern, k=-1).toarray() + np.diag(10.0 ** rng.uniform(-1, 1, n))
+    matrix = low @ low.T
+    ends = rng.choice(n, border, replace=False)
+    link = rng.normal(size=(n, border)) * 0.01
+    matrix[:, ends] += link
+    matrix[ends, :] += link.T
+    matrix[ends, ends] += 5.0
+    matrix += np.eye(n) * max(0.0, 1e-3 - np.linalg.eigvalsh(matrix)[0])
+    factor = precision_factor._sparse(sp.csc_array(matrix))
+    inverse = np.linalg.inv(matrix)
+    unit = sp.eye_array(n).tocsc()
+    # Condition numbers reach 10^5 or so, of rounding errors 10^-16 by a few hundred terms.
+    np.testing.assert_allclose(factor.quadratic(unit), np.diag(inverse), rtol=1e-8)
+    np.testing.assert_allclose(factor.trace[1], np.trace(inverse), rtol=1e-8)
