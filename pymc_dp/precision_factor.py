@@ -154,8 +154,8 @@ class SparseFactor:
         below = sp.csc_array((values, self.below.indices, self.below.indptr), self.below.shape)
         inverse = (below + below.T + sp.diags_array(own)).tocsc()
         # The trace of a matrix times its inverse: an entry that the pattern lacks would show.
-        n = own.size
-        if abs(self.core.multiply(inverse).sum() - n) > 1e-6 * n:
+        terms = self.core.multiply(inverse)
+        if abs(terms.sum() - own.size) > 1e-9 * abs(terms).sum():
             raise RuntimeError("the selected inverse does not invert the precision")
         return inverse
 

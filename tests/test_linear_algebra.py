@@ -281,6 +281,7 @@ def test_a_draw_of_latents_errs_by_less_than_it_pays_for(case, inflation, sparse
                 np.arange(len(R) - 1), np.array([len(R) - 1]),
                 sp.csc_array(np.tril(R[:-1, :-1], -1)), R.diagonal()[:-1].copy(),
                 R[-1:, :-1].T.copy(), R[-1:, -1:].copy(),
+                sp.csc_array(R[:-1, :-1] @ R[:-1, :-1].T),
             )  # fmt: skip
     except ValueError:  # numerically not definite: refused, nothing to draw
         return
