@@ -142,6 +142,17 @@ def public_part(group: xr.Dataset, *, conditional: bool) -> xr.Dataset:
     return public.assign_attrs(facts)
 
 
+def with_zeros(guarantee: xr.Dataset) -> xr.Dataset:
+    """Put zeros in the place of a draw, as what may be published is decided for whole releases."""
+    draws = int(read_record(guarantee.attrs)["draws"])
+    zeros = (("chain", "draw", "area"), np.zeros((1, draws, guarantee.sizes["area"])))
+    return (
+        guarantee.assign_coords(chain=[0], draw=np.arange(draws))
+        .assign(theta=zeros, theta_smoothed=zeros)
+        .assign_attrs(created_at="")
+    )
+
+
 def _left_out(known: Set[str], *, calibrated: bool) -> dict[str, list[str]]:
     """Variables that may not be published, each with the inputs that nobody declares public."""
     undeclared = {}

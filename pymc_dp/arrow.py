@@ -20,7 +20,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from pymc_dp.derivatives import interpreted, specialised, without_constants
+from pymc_dp.derivatives import interpreted, slopes, specialised
 from pymc_dp.posterior import Array, GaussianPosterior, fay_herriot_posterior
 
 if TYPE_CHECKING:
@@ -123,9 +123,8 @@ def _read_block(symbolic: SymbolicModel, block: str) -> tuple[GaussianPosterior,
     if p > MOST_COLUMNS:
         return None
     with pytensor.config.change_flags(traceback__limit=0):  # no stack trace a node: time saved
-        product, gradient = _functions(symbolic, block)
+        product, gradient, at_zero = _functions(symbolic, block)
     zero_omega, zero_beta, zero_y = np.zeros(m), np.zeros(p), np.zeros(n)
-    at_zero = gradient(zero_omega, zero_beta, zero_y)
     if at_zero.theta.size != m or p == 0 or n > m:
         return None
 
@@ -262,8 +261,8 @@ def _posterior(arrow: Arrow, at_zero: Slopes) -> GaussianPosterior | None:
     )
 
 
-def _functions(symbolic: SymbolicModel, block: str) -> tuple[Product, Product]:
-    """Compile products (along a direction) and gradients of the three terms and the target."""
+def _functions(symbolic: SymbolicModel, block: str) -> tuple[Product, Product, Slopes]:
+    """Products (along a direction) and gradients of the three terms and the target; at zero too."""
     omega = symbolic.latents[block]
     others = [v for k, v in symbolic.latents.items() if k != block]
     y = symbolic.data
@@ -274,28 +273,14 @@ def _functions(symbolic: SymbolicModel, block: str) -> tuple[Product, Product]:
         (f for k, f in symbolic.factors.items() if k not in (block, symbolic.observed)),
         start=pt.as_tensor(np.float64(0.0)),
     )
-    weight = pt.vector("weight", dtype="float64")
-    direction = [pt.tensor(f"d_{v.name}", dtype="float64", shape=v.type.shape) for v in variables]
-
-    def slope(scalar: Any) -> Any:
-        gradient = pt.grad(scalar, variables, disconnected_inputs="ignore")
-        return gradient, sum((g * d).sum() for g, d in zip(gradient, direction, strict=True))
-
-    gradients, products = [], []
-    for term in (likelihood, own, rest):
-        first, along = slope(without_constants(term, variables))
-        gradients += first
-        products += pt.grad(along, variables, disconnected_inputs="ignore")
-    _, along = slope((symbolic.target * weight).sum())
-    pushed = pt.grad(along, weight, disconnected_inputs="ignore")
+    along = slopes([likelihood, own, rest], symbolic.target, variables)
 
     m = omega.type.shape[0]
-    inputs, outputs = [*variables, *direction, weight], [*products, pushed]
-    values = [*gradients, symbolic.target]
+    outputs, values = along.products, [*along.gradients, symbolic.target]
     if m >= LARGE:
-        outputs, values = specialised(outputs, {}, inputs), specialised(values, {}, variables)
+        outputs, values = specialised(outputs, {}, along.inputs), specialised(values, {}, variables)
     gradient_fn = interpreted(variables, values)
-    product_at_fn = interpreted(inputs, outputs)
+    product_at_fn = interpreted(along.inputs, outputs)
 
     shapes = [v.type.shape for v in others]
     cuts = np.cumsum([int(np.prod(s)) for s in shapes])
@@ -315,12 +300,12 @@ def _functions(symbolic: SymbolicModel, block: str) -> tuple[Product, Product]:
         return Slopes(lw, lb, ly, ow, ob, rw, rb, np.asarray(out[-1], dtype=float))
 
     origin = split(np.zeros(m), np.zeros(cuts[-1] if len(cuts) else 0), np.zeros(y.type.shape[0]))
-
-    nothing = np.zeros(np.size(gradient_fn(*origin)[-1]))
+    at_zero = pack(gradient_fn(*origin))
+    nothing = np.zeros(at_zero.theta.size)
     product_fn: Any = None
     if m >= LARGE:
-        at_origin = dict(zip([*variables, weight], [*origin, nothing], strict=True))
-        product_fn = interpreted(direction, specialised(outputs, at_origin, direction))
+        at_origin = dict(zip([*variables, along.weight], [*origin, nothing], strict=True))
+        product_fn = interpreted(along.direction, specialised(outputs, at_origin, along.direction))
 
     def product(w: Array, b: Array, u: Array, at: Any = None) -> Slopes:
         if at is None and product_fn is not None:
@@ -331,4 +316,4 @@ def _functions(symbolic: SymbolicModel, block: str) -> tuple[Product, Product]:
     def gradient(w: Array, b: Array, u: Array) -> Slopes:
         return pack(gradient_fn(*split(w, b, u)))
 
-    return product, gradient
+    return product, gradient, at_zero

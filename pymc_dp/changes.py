@@ -82,9 +82,9 @@ def read_changes(
         given = (given.rename_axis(_series_dim(dims)) if single else given).to_xarray()
     if isinstance(given, xr.DataArray):
         if index is not None and given.dims == ("area",) and dims != ("area",):
-            values = _by_label(given, "area", area[index])
-            return _one_each(values, record, index, area)
-        return _labelled(given, record, shape, dims, coords, index, area)
+            place = _places(given, "area", area[index])
+            return _one_each(given.values.astype(float)[place], record, index, area)
+        return _labelled(given, record, dims, coords, index, area)
     values = np.asarray(given, dtype=float)
     if values.ndim == len(shape) + 1 and values.shape[:-1] == shape:
         return _matrix(sp.csc_array(values.reshape(k, -1)), k, None)
@@ -104,7 +104,6 @@ def _series_dim(dims: tuple[str, ...]) -> str:
 def _labelled(
     given: xr.DataArray,
     record: np.ndarray,
-    shape: tuple[int, ...],
     dims: tuple[str, ...],
     coords: Mapping[str, np.ndarray],
     index: np.ndarray | None,
@@ -117,8 +116,7 @@ def _labelled(
             "the same, with one more for kinds of record if a record moves several values"
         )
     for dim in dims:
-        values = _by_label(given, dim, coords[dim], along=True)
-        given = given.isel({dim: values})
+        given = given.isel({dim: _places(given, dim, coords[dim])})
     given = given.transpose(*dims, *extra)
     if not extra:
         return _one_each(given.values.astype(float).ravel(), record, index, area)
@@ -127,8 +125,8 @@ def _labelled(
     return _matrix(sp.csc_array(flat), record.size, kinds)
 
 
-def _by_label(given: xr.DataArray, dim: str, wanted: np.ndarray, along: bool = False) -> Any:
-    """Values of the wanted labels, or with ``along`` their positions."""
+def _places(given: xr.DataArray, dim: str, wanted: np.ndarray) -> np.ndarray:
+    """Where the wanted labels are along a dim."""
     if dim not in given.coords:
         raise ValueError(f"sensitivity has no labels on {dim!r}")
     labels = pd.Index(text_labels(given.indexes[dim]))
@@ -139,7 +137,7 @@ def _by_label(given: xr.DataArray, dim: str, wanted: np.ndarray, along: bool = F
     if (place < 0).any():
         absent = wanted[place < 0]
         raise ValueError(f"no sensitivity for {absent.size} of {dim!r}: {name_some(absent)}")
-    return place if along else given.values.astype(float)[place]
+    return np.asarray(place)
 
 
 def _one_each(

@@ -18,6 +18,7 @@ import xarray as xr
 from scipy.special import ndtri
 
 from pymc_dp import io
+from pymc_dp.allow_list import with_zeros
 from pymc_dp.cli_input import PICTURES
 from pymc_dp.cli_output import one_line
 from pymc_dp.public_file import read_public, write_public
@@ -34,9 +35,7 @@ HEIGHT_OF_AREAS = 80  # beyond so many areas the picture of a release has no lin
 
 def rehearse(release: PrivateRelease, out: Path, *, conditional: bool) -> None:
     """Write and remove what a draw would, zeros in its place: what fails now costs nothing."""
-    group = release.guarantee.assign_coords(chain=[0], draw=[0])
-    zeros = (("chain", "draw", "area"), np.zeros((1, 1, group.sizes["area"])))
-    group = group.assign(theta=zeros, theta_smoothed=zeros).assign_attrs(created_at="")
+    group = with_zeros(release.guarantee)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".pymc-dp-rehearsal-") as folder:
         write_public(group, Path(folder) / f"zeros{out.suffix}", conditional=conditional)
 

@@ -7,6 +7,7 @@ a product is evaluated once, at the origin, and stays a constant afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,19 +49,9 @@ def derivatives(
 
 def _derivatives(symbolic: SymbolicModel) -> tuple[Any, Any, Any]:
     variables = [*symbolic.latents.values(), symbolic.data]
-    joint = without_constants(sum(symbolic.factors.values(), pt.as_tensor(0.0)), variables)
-    direction = [pt.tensor(f"d_{v.name}", dtype="float64", shape=v.type.shape) for v in variables]
-    weight = pt.vector("weight", dtype="float64")
     target = symbolic.target.ravel()
-
-    def slope(scalar: Any) -> tuple[list[Any], Any]:
-        first = pt.grad(scalar, variables, disconnected_inputs="ignore")
-        return first, sum((g * d).sum() for g, d in zip(first, direction, strict=True))
-
-    gradients, along = slope(joint)
-    products = pt.grad(along, variables, disconnected_inputs="ignore")
-    _, pushed = slope((target * weight).sum())
-    slopes = pt.grad(pushed, weight, disconnected_inputs="ignore")
+    joint = sum(symbolic.factors.values(), pt.as_tensor(0.0))
+    along = slopes([joint], target, variables)
 
     shapes = [v.type.shape for v in variables]
     sizes = [int(np.prod(s)) for s in shapes]
@@ -72,14 +63,14 @@ def _derivatives(symbolic: SymbolicModel) -> tuple[Any, Any, Any]:
     def pack(out: Sequence[Any]) -> Array:
         return np.concatenate([np.ravel(np.asarray(v, dtype=float)) for v in out])
 
-    gradient_fn = interpreted(variables, specialised([*gradients, target], {}, variables))
+    gradient_fn = interpreted(variables, specialised([*along.gradients, target], {}, variables))
     origin = split(np.zeros(sum(sizes)))
     zero_weight = np.zeros(pack(gradient_fn(*origin)).size - sum(sizes))
 
-    outputs = specialised([*products, slopes], {}, [*variables, *direction, weight])
-    at_origin = dict(zip([*variables, weight], [*origin, zero_weight], strict=True))
-    product_fn = interpreted(direction, specialised(outputs, at_origin, direction))
-    product_at_fn = interpreted([*variables, *direction, weight], outputs)
+    outputs = specialised(along.products, {}, along.inputs)
+    at_origin = dict(zip([*variables, along.weight], [*origin, zero_weight], strict=True))
+    product_fn = interpreted(along.direction, specialised(outputs, at_origin, along.direction))
+    product_at_fn = interpreted(along.inputs, outputs)
 
     def product(vector: Array) -> Array:
         return pack(product_fn(*split(vector)))
@@ -91,6 +82,45 @@ def _derivatives(symbolic: SymbolicModel) -> tuple[Any, Any, Any]:
         return pack(gradient_fn(*split(point)))
 
     return product, product_at, gradient
+
+
+@dataclass(frozen=True)
+class Expressions:
+    """Derivatives as expressions: ``gradients`` of terms, and ``products`` along a direction.
+
+    ``products`` holds each term's Hessian times the direction, by variable, and last the slopes
+    of the target, which do not depend on ``weight`` (any vector of the target's size will do).
+    """
+
+    variables: list[Any]
+    direction: list[Any]
+    weight: Any
+    gradients: list[Any]
+    products: list[Any]
+
+    @property
+    def inputs(self) -> list[Any]:
+        """Inputs of the products: a point, a direction, and the weight."""
+        return [*self.variables, *self.direction, self.weight]
+
+
+def slopes(terms: Sequence[Variable], target: Any, variables: list[Any]) -> Expressions:
+    """Derivatives of terms of a log density, and of the target, in the variables."""
+    direction = [pt.tensor(f"d_{v.name}", dtype="float64", shape=v.type.shape) for v in variables]
+    weight = pt.vector("weight", dtype="float64")
+
+    def slope(scalar: Any) -> tuple[list[Any], Any]:
+        first = pt.grad(scalar, variables, disconnected_inputs="ignore")
+        return first, sum((g * d).sum() for g, d in zip(first, direction, strict=True))
+
+    gradients, products = [], []
+    for term in terms:
+        first, along = slope(without_constants(term, variables))
+        gradients += first
+        products += pt.grad(along, variables, disconnected_inputs="ignore")
+    _, pushed = slope((target * weight).sum())
+    products.append(pt.grad(pushed, weight, disconnected_inputs="ignore"))
+    return Expressions(variables, direction, weight, gradients, products)
 
 
 def interpreted(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:

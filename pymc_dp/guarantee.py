@@ -6,7 +6,10 @@ Every formula takes the posterior in factors, ``M = diag(gamma) + left right'``,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -230,16 +233,8 @@ def law_dataset(
         | {
             "propagation_left": (("area", "factor"), posterior.left),
             "propagation_right": (("area_bis", "factor"), posterior.right),
-            "rdp": ("order", privacy.rdp(rho, ORDERS)),
-            "epsilon": ("delta", privacy.lattice_epsilon(rho, DELTAS, **lattice)),
-            "epsilon_zcdp": ("delta", privacy.epsilon_zcdp(rho, DELTAS)),
-            "epsilon_area": (
-                ("area", "delta"),
-                privacy.lattice_epsilon(draws * p.area[:, None], DELTAS, **lattice),
-            ),
-            "rho": ((), rho),
-            "mu": ((), privacy.mu(rho)),
-        },
+        }
+        | joint_figures(rho, by_area["rho_area"], partial(privacy.lattice_epsilon, **lattice)),
         coords={
             "area": area,
             "area_bis": area,
@@ -248,8 +243,36 @@ def law_dataset(
             "delta": DELTAS,
         },
     )
-    for name, words in LONG_NAMES.items():
-        data[name].attrs["long_name"] = words
+    return worded(data, claim)
+
+
+def joint_figures(
+    rho: float, alone: Array, epsilon: Callable[..., Any]
+) -> dict[str, tuple[Any, Any]]:
+    """The whole release's price and what it converts to, and epsilon of each area alone.
+
+    Parameters
+    ----------
+    rho : float
+    alone : ndarray of shape (m,)
+        Price of publishing one area alone.
+    epsilon : callable
+        From prices and deltas to epsilon.
+    """
+    return {
+        "rdp": ("order", privacy.rdp(rho, ORDERS)),
+        "epsilon": ("delta", epsilon(rho, DELTAS)),
+        "epsilon_zcdp": ("delta", privacy.epsilon_zcdp(rho, DELTAS)),
+        "epsilon_area": (("area", "delta"), epsilon(alone[:, None], DELTAS)),
+        "rho": ((), rho),
+        "mu": ((), privacy.mu(rho)),
+    }
+
+
+def worded(data: xr.Dataset, claim: str) -> xr.Dataset:
+    """The data set with a long name for each variable, and the claim beside every figure."""
+    for name in map(str, data.data_vars):
+        data[name].attrs["long_name"] = (LONG_NAMES | RECORD_NAMES)[name]
         if name.startswith(("rho", "rdp", "epsilon", "mu")):
             data[name].attrs["claim"] = claim
     return data

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import xarray as xr
 
 from pymc_dp import privacy
 from pymc_dp.changes import Changes
-from pymc_dp.guarantee import DELTAS, LONG_NAMES, ORDERS, RECORD_NAMES
+from pymc_dp.guarantee import DELTAS, ORDERS, joint_figures, worded
 from pymc_dp.linear_law import LinearLaw
 from pymc_dp.linear_plans import NORM_SLACK, price
 from pymc_dp.noise_plans import SPACING
@@ -79,24 +81,10 @@ def linear_dataset(
     data = xr.Dataset(
         {name: ("area", values) for name, values in by_area.items()}
         | _of_records(by_record, changes, area, draws)
-        | {
-            "rdp": ("order", privacy.rdp(rho, ORDERS)),
-            "epsilon": ("delta", privacy.lattice_epsilon(rho, DELTAS, **lattice)),
-            "epsilon_zcdp": ("delta", privacy.epsilon_zcdp(rho, DELTAS)),
-            "epsilon_area": (
-                ("area", "delta"),
-                privacy.lattice_epsilon(by_area["rho_area"][:, None], DELTAS, **lattice),
-            ),
-            "rho": ((), rho),
-            "mu": ((), privacy.mu(rho)),
-        },
+        | joint_figures(rho, by_area["rho_area"], partial(privacy.lattice_epsilon, **lattice)),
         coords={"area": area, "order": ORDERS, "delta": DELTAS},
     )
-    for name in data.data_vars:
-        data[name].attrs["long_name"] = (LONG_NAMES | RECORD_NAMES)[str(name)]
-        if str(name).startswith(("rho", "rdp", "epsilon", "mu")):
-            data[name].attrs["claim"] = claim
-    return data
+    return worded(data, claim)
 
 
 def _of_records(

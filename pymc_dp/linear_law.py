@@ -35,15 +35,12 @@ class LinearLaw:
     ----------
     linear : LinearGaussian
     mechanism : {"joint", "independent"}
-    inflation : float
-        The posterior covariance is multiplied by it.
     index : ndarray of int of shape (k,), optional
         The entry of the target that each observation is a direct estimate of.
     """
 
     linear: LinearGaussian = field(repr=False)
     mechanism: Mechanism = "joint"
-    inflation: float = 1.0
     index: np.ndarray | None = field(default=None, repr=False)
 
     @property
@@ -65,20 +62,25 @@ class LinearLaw:
             independent noise; or uses the data openly in directions without noise, which no
             finite price covers.
         """
+        chosen = mechanism or self.mechanism
+        if (bound, chosen) not in self._plans:
+            self._plans[bound, chosen] = self._made(bound, chosen)
+        return self._plans[bound, chosen]
+
+    @cached_property
+    def _plans(self) -> dict[tuple[float, Mechanism], LinearPlan]:
+        """Plans made so far: their norms and rounding take a while, and do not change."""
+        return {}
+
+    def _made(self, bound: float, mechanism: Mechanism) -> LinearPlan:
         if self.coordinates == "latent":
             self._refuse_without_matrices()
+            linear = self.linear
             return LatentPlan(
-                self.precision_factor,
-                self.linear.cross,
-                self.linear.target,
-                self.constant,
-                bound,
-                self.inflation,
+                self.precision_factor, linear.cross, linear.target, self.constant, bound
             )
-        chosen = mechanism or self.mechanism
-        to_target, from_data = self._joint if chosen == "joint" else self._independent
-        scale = np.sqrt(self.inflation)
-        return TargetPlan(scale * to_target, from_data / scale, self.constant, bound)
+        roots = self._joint if mechanism == "joint" else self._independent
+        return TargetPlan(*roots, self.constant, bound)
 
     @cached_property
     def precision_factor(self) -> Factor:
@@ -99,16 +101,11 @@ class LinearLaw:
         return np.asarray(self.linear.target @ pull + self.linear.openly @ y + self.constant)
 
     @cached_property
-    def posterior_variance(self) -> Array:
-        """Diagonal of ``Sigma``; (m,)."""
+    def variance(self) -> Array:
+        """Variance of the release around its mean, the diagonal of ``Sigma``; (m,)."""
         if self.coordinates == "target":
             return np.asarray(np.diag(self._matrices[0]))
         return self.precision_factor.quadratic(self.linear.target.T.tocsc())
-
-    @property
-    def variance(self) -> Array:
-        """Variance of the release around its mean; (m,)."""
-        return self.inflation * self.posterior_variance
 
     def propagation(self) -> Array:
         """Dense ``M``: how far the mean of an entry moves per unit of an observation; (m, k)."""
@@ -137,7 +134,7 @@ class LinearLaw:
 
     @cached_property
     def _sd(self) -> Array:
-        variance = self.posterior_variance
+        variance = self.variance
         if not (variance > 0).all():
             raise NotLinearGaussianError(
                 f"{(variance <= 0).sum()} entries of the target have no posterior variance: no "
@@ -147,12 +144,12 @@ class LinearLaw:
 
     @cached_property
     def _independent(self) -> tuple[Array, Array]:
-        """``L`` and ``S`` of independent noise, for an inflation of one."""
+        """``L`` and ``S`` of independent noise."""
         return np.diag(self._sd), self._matrices[1] / self._sd[:, None]
 
     @cached_property
     def _joint(self) -> tuple[Array, Array]:
-        """``L`` and ``S`` of a joint draw, for an inflation of one."""
+        """``L`` and ``S`` of a joint draw."""
         covariance, propagation = self._matrices
         sd = self._sd
         correlation = covariance / np.outer(sd, sd)
@@ -197,8 +194,7 @@ class LinearLaw:
         theta* has the law of theta* given theta: ``N(M E[y | theta*] + c, Sigma + M R M')``. It
         takes observations that are direct estimates, and dense matrices.
         """
-        plain = self.mechanism == "joint" and self.inflation == 1
-        if not plain or self.index is None or self.coordinates == "latent":
+        if self.mechanism != "joint" or self.index is None or self.coordinates == "latent":
             return None
         if self.linear.openly.nnz:
             return None
@@ -206,7 +202,7 @@ class LinearLaw:
         M = self.propagation()
         shift = variance * self.linear.data_shift - self.linear.constant[self.index]
         mean = (release[..., self.index] + shift) @ M.T + self.constant
-        return mean, np.sqrt(self.posterior_variance + (M**2) @ variance)
+        return mean, np.sqrt(self.variance + (M**2) @ variance)
 
     def unshrunk(self, changes: sp.csc_array) -> Array:
         """Price without the model, ``d' R^-1 d / 2`` with signs at worst; (columns,)."""

@@ -82,14 +82,13 @@ class TargetPlan:
 
 @dataclass(frozen=True)
 class LatentPlan:
-    """``theta* = T sqrt(k) R^-T (R^-1 K y / sqrt(k) + noise) + c``, all sparse."""
+    """``theta* = T R^-T (R^-1 K y + noise) + c``, all sparse."""
 
     factor: Factor = field(repr=False)
     cross: sp.csc_array = field(repr=False)
     target: sp.csr_array = field(repr=False)
     constant: Array = field(repr=False)
     bound: float
-    inflation: float = 1.0
 
     @property
     def size(self) -> int:
@@ -104,7 +103,7 @@ class LatentPlan:
     @cached_property
     def norm(self) -> Array:
         """Norm of each column of S: ``sqrt(K_j' Q^-1 K_j)``; (k,)."""
-        return np.sqrt(self.factor.quadratic(self.cross) / self.inflation)
+        return np.sqrt(self.factor.quadratic(self.cross))
 
     @cached_property
     def slack(self) -> float:
@@ -114,7 +113,7 @@ class LatentPlan:
         most terms in a row (Higham 2002, theorem 8.5), so that its result errs by at most
         ``w u |R^-1| |R| |x|``; the norms of ``R^-1`` and ``|R|`` are at most the roots of the
         traces of ``Q^-1`` and of ``Q``. In double-double, ``u`` is below 2^-98; what remains is
-        a rounding at the end, and one for the inflation.
+        the rounding at the end, allowed for twice.
         """
         total, inverse = self.factor.trace
         largest = 2 * self._operator_norm() * math.sqrt(self.cross.shape[1]) * self.bound
@@ -141,16 +140,15 @@ class LatentPlan:
             v0=start,
             return_eigenvectors=False,
         )
-        return max(math.sqrt(max(float(value), 0.0) / self.inflation), float(self.norm.max()))
+        return max(math.sqrt(max(float(value), 0.0)), float(self.norm.max()))
 
     def statistic(self, y: Array) -> Array:
         """``S y``; (n,)."""
-        return exact_forward(self.factor, self.cross, y) / math.sqrt(self.inflation)
+        return exact_forward(self.factor, self.cross, y)
 
     def publish(self, noisy: Array) -> Array:
         """``L noisy + c``; (m,)."""
-        latent = math.sqrt(self.inflation) * self.factor.unwhiten(noisy)
-        return np.asarray(self.target @ latent + self.constant)
+        return np.asarray(self.target @ self.factor.unwhiten(noisy) + self.constant)
 
     def distance(self, changes: sp.csc_array) -> Array:
         """How far each column of largest changes can move the statistics, at most; (columns,)."""

@@ -20,12 +20,12 @@ from pymc_dp.checks import name_some
 from pymc_dp.convergence import check_convergence
 from pymc_dp.curvature import Curvature, curvature
 from pymc_dp.degree import polynomial_degree
-from pymc_dp.guarantee import DELTAS, LONG_NAMES, ORDERS
+from pymc_dp.guarantee import DELTAS, ORDERS, joint_figures, worded
 from pymc_dp.law import Mechanism
 from pymc_dp.linear_gaussian import TOLERANCE, read_linear
 from pymc_dp.posterior import Array
-from pymc_dp.recognition import labels_of, refuse_hidden_data
-from pymc_dp.symbolic import NotLinearGaussianError, symbolic_model
+from pymc_dp.recognition import labels_of, opened, refuse_hidden_data
+from pymc_dp.symbolic import NotLinearGaussianError
 
 CONCAVE = (Curvature.CONSTANT, Curvature.AFFINE, Curvature.CONCAVE)
 BOUND = (
@@ -69,9 +69,7 @@ def read_log_concave(
     NotLinearGaussianError
         Naming the part of the model that is not proven.
     """
-    if target not in model.named_vars:
-        raise ValueError(f"the model has no variable {target!r}")
-    symbolic = symbolic_model(model, target, observed)
+    symbolic = opened(model, target, observed)
     refuse_hidden_data(model, symbolic)
     latents = list(symbolic.latents.values())
     variables = [*latents, symbolic.data]
@@ -135,20 +133,11 @@ def log_concave_dataset(
             "rho_respondent": ("area", respondent),
             "rho_area": ("area", alone),
             "rho_unshrunk": ("area", respondent),
-            "rdp": ("order", privacy.rdp(rho, ORDERS)),
-            "epsilon": ("delta", privacy.epsilon(rho, DELTAS)),
-            "epsilon_zcdp": ("delta", privacy.epsilon_zcdp(rho, DELTAS)),
-            "epsilon_area": (("area", "delta"), privacy.epsilon(alone[:, None], DELTAS)),
-            "rho": ((), rho),
-            "mu": ((), privacy.mu(rho)),
-        },
+        }
+        | joint_figures(rho, alone, privacy.epsilon),
         coords={"area": area, "order": ORDERS, "delta": DELTAS},
     )
-    for name in data.data_vars:
-        data[name].attrs["long_name"] = LONG_NAMES[str(name)]
-        if str(name).startswith(("rho", "rdp", "epsilon", "mu")):
-            data[name].attrs["claim"] = claim
-    return data
+    return worded(data, claim)
 
 
 def sampled_draw(idata: Any, target: str, reading: LogConcaveReading) -> Array:

@@ -84,6 +84,8 @@ def variance_components(model: pm.Model, observed: str | None = None) -> list[st
     prior is not normal is none: held at its mean it would leave the release without its spread.
     """
     found = obstacles(model, observed)
+    if not found:
+        return []
     held = pm.do(model, {name: np.ones(tuple(model[name].shape.eval())) for name in found})
     if not held.free_RVs:
         return []
@@ -131,17 +133,7 @@ def read_model(
     ValueError
         If a neighbour matrix is asymmetric or has an island, or the posterior is improper.
     """
-    if target not in model.named_vars:
-        raise ValueError(f"the model has no variable {target!r}")
-    check_neighbours(model)
-    symbolic = symbolic_model(model, target, observed)
-    if isinstance(model.rvs_to_values[model[symbolic.observed]], Constant):
-        warnings.warn(
-            f"the observed {symbolic.observed!r} is a constant array: sampling this model writes "
-            "the data into the compile cache on disk; pass observed=pm.Data(...) instead",
-            UserWarning,
-            stacklevel=3,
-        )
+    symbolic = opened(model, target, observed)
     _prove(model, symbolic, observed)
     _check_sums_to_zero(symbolic)
     refuse_hidden_data(model, symbolic)
@@ -169,6 +161,22 @@ def read_model(
     )
 
 
+def opened(model: pm.Model, target: str, observed: str | None) -> SymbolicModel:
+    """The model in fresh inputs, once what PyMC takes in silence has been looked at."""
+    if target not in model.named_vars:
+        raise ValueError(f"the model has no variable {target!r}")
+    check_neighbours(model)
+    symbolic = symbolic_model(model, target, observed)
+    if isinstance(model.rvs_to_values[model[symbolic.observed]], Constant):
+        warnings.warn(
+            f"the observed {symbolic.observed!r} is a constant array: sampling this model writes "
+            "the data into the compile cache on disk; pass observed=pm.Data(...) instead",
+            UserWarning,
+            stacklevel=5,  # who made the PrivateRelease
+        )
+    return symbolic
+
+
 def _labelled_index(symbolic: SymbolicModel, linear: LinearGaussian) -> np.ndarray | None:
     """The area with each observation's label, where target and data have the same labels."""
     labelled = symbolic.positions
@@ -183,14 +191,14 @@ def _prove(model: pm.Model, symbolic: SymbolicModel, observed: str | None) -> No
     (density, target), obstacle = polynomial_degree([joint, symbolic.target], variables)
     if density <= 2 and target <= 1:
         return
-    free, names = variance_components(model, observed), obstacles(model, observed)
+    free = variance_components(model, observed)
     hint = ""
     if free:
         hint = (
             f"; hold the variance component {name_some(free)} constant with "
             f"fixed={{{free[0]!r}: value}}, or pass idata to hold it at its posterior mean"
         )
-    elif names:
+    elif names := obstacles(model, observed):
         hint = (
             f"; it is no quadratic in {name_some(names)}: hold a scale constant with fixed=...; "
             "for effects with a log-concave prior, bound='log-concave' gives a bound"

@@ -279,6 +279,8 @@ class PrivateRelease:
         container = io.new_container() if container is None else io.check_container(container)
         group = self._describe(draws=int(draws))
         rho = float(group["rho"])
+        # A fit that cannot be used is refused before its draw is paid for.
+        sampled = self._sampled(container)
         with self._lock:
             if ledger is None and self._released is not None:
                 raise ValueError(
@@ -289,7 +291,7 @@ class PrivateRelease:
                 ledger.charge(
                     rho, label=self._parts.label, claim=self.claim, record=self._record(draws)
                 )
-            theta = self._drawn(container, int(draws), rho)
+            theta = self._noisy_draws(int(draws), rho) if sampled is None else sampled
             smoothed = self._law.smoothed(theta)
             dims = ("chain", "draw", "area")
             group["theta"] = (dims, theta[None])
@@ -357,11 +359,12 @@ class PrivateRelease:
             attrs={"note": "simulated with a pseudo-random generator: not a private release"},
         )
 
-    def _drawn(self, container: Any, draws: int, rho: float) -> Array:
-        if isinstance(self._law, LogConcaveLaw):
-            fit = sampled_draw(container, self._facts["target"], self._law.reading)
-            return fit.round(self._decimals)
-        return self._noisy_draws(draws, rho)
+    def _sampled(self, container: Any) -> Array | None:
+        """A draw of the user's sampler, where the law is only bounded; else None."""
+        if not isinstance(self._law, LogConcaveLaw):
+            return None
+        fit = sampled_draw(container, self._facts["target"], self._law.reading)
+        return fit.round(self._decimals)
 
     def _noisy_draws(self, draws: int, rho: float) -> Array:
         plan = self._parts.gaussian.plan(self._bound)

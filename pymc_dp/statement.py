@@ -10,12 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import xarray as xr
-
-from pymc_dp.allow_list import public_part
+from pymc_dp.allow_list import public_part, with_zeros
 from pymc_dp.public_file import _give_name, _group, _hidden_sibling, _refuse_existing, _sync
-from pymc_dp.record import read_record
 from pymc_dp.statement_facts import Facts
 from pymc_dp.statement_parts import page
 from pymc_dp.statement_sections import claim_box, footer, heading, sections
@@ -100,21 +96,10 @@ def statement_html(idata: Any, *, conditional: bool = False) -> str:
     """
     group = _group(idata)
     planned = "theta" not in group and "created_at" not in group.attrs
-    public = public_part(_with_zeros(group) if planned else group, conditional=conditional)
+    public = public_part(with_zeros(group) if planned else group, conditional=conditional)
     # Zeros or the draw: neither belongs on the page, so that no figure of it can.
     facts = Facts(public.drop_vars(["theta", "theta_smoothed"], errors="ignore"), planned)
     return page(heading(facts), [claim_box(facts)], sections(facts), footer())
-
-
-def _with_zeros(guarantee: xr.Dataset) -> xr.Dataset:
-    """Put zeros in the place of a draw, as what may be published is decided for whole releases."""
-    draws = int(read_record(guarantee.attrs)["draws"])
-    zeros = (("chain", "draw", "area"), np.zeros((1, draws, guarantee.sizes["area"])))
-    return (
-        guarantee.assign_coords(chain=[0], draw=np.arange(draws))
-        .assign(theta=zeros, theta_smoothed=zeros)
-        .assign_attrs(created_at="")
-    )
 
 
 def _new_page(path: str | os.PathLike[str]) -> Path:

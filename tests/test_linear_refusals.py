@@ -384,7 +384,7 @@ def test_a_target_beside_the_data_with_little_noise_is_dear_not_refused():
     reading = read_model(build(body))
     law = LinearLaw(reading.linear)
     # theta = y + u / 1000, so a change of s costs s^2 / (2 Var(u)) times a million, or more.
-    alone = 0.1**2 / (2 * law.posterior_variance.max())
+    alone = 0.1**2 / (2 * law.variance.max())
     assert float(release(body).guarantee["rho"]) > alone > 1e4
 
 

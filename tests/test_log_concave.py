@@ -8,7 +8,14 @@ import pytensor.tensor as pt
 import pytest
 import xarray as xr
 
-from pymc_dp import NotLinearGaussianError, PrivateRelease, io, read_public, write_public
+from pymc_dp import (
+    NotLinearGaussianError,
+    PrivacyLedger,
+    PrivateRelease,
+    io,
+    read_public,
+    write_public,
+)
 from pymc_dp.curvature import Curvature, curvature
 from pymc_dp.log_concave import read_log_concave
 from pymc_dp.record import read_record
@@ -170,6 +177,21 @@ def test_a_fit_is_needed_that_is_of_the_model_and_has_converged():
         PrivateRelease(built, S, bound="convex")
     with pytest.raises(ValueError, match="joint"):
         PrivateRelease(built, S, bound="log-concave", mechanism="independent")
+
+
+def test_a_fit_that_cannot_be_used_costs_nothing(tmp_path):
+    ledger = PrivacyLedger(tmp_path / "budget.ledger", rho=1.0, conditional=True)
+    release = PrivateRelease(model(ACCEPTED["Laplace"]), S, bound="log-concave")
+    with pytest.raises(ValueError, match="pass the fit as idata"):
+        release.draw(ledger=ledger)
+    assert ledger.spent == 0 and release.released is None
+
+
+def test_a_neighbour_matrix_is_looked_at_before_a_bound_too():
+    W = np.ones((M, M)) - np.eye(M)
+    W[2, :] = W[:, 2] = 0.0
+    with pytest.raises(ValueError, match="leaves 1 areas without neighbours: area 2"):
+        read_log_concave(model(lambda mu: pm.ICAR("theta", W, dims="area")))
 
 
 CURVES = {

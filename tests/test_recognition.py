@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 import pytest
 import xarray as xr
 
+from pymc_dp import PrivateRelease
 from pymc_dp.linear_law import LinearLaw
 from pymc_dp.models import fay_herriot
 from pymc_dp.posterior import fay_herriot_posterior
@@ -279,6 +280,16 @@ def test_data_held_as_a_constant_are_read_with_a_loud_warning():
     with pytest.warns(UserWarning, match="compile cache"):
         reading = read_model(model(build))
     np.testing.assert_array_equal(reading.estimate, Y)
+
+
+def test_the_warning_about_constant_data_points_at_who_made_the_release():
+    def build(mu):
+        theta = pm.Normal("theta", mu, 0.3, dims="area")
+        pm.Normal("y", theta, np.sqrt(D), observed=Y, dims="area")
+
+    with pytest.warns(UserWarning, match="compile cache") as caught:
+        PrivateRelease(model(build), 0.1)
+    assert [w.filename for w in caught if "compile cache" in str(w.message)] == [__file__]
 
 
 def test_equal_direct_estimates_are_not_taken_for_a_hidden_constant():
