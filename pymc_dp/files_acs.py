@@ -139,8 +139,10 @@ def _read_chunks(
     options: dict[str, Any] = {"usecols": use, "dtype": dtype, "chunksize": CHUNK}
     with _explained(name):
         try:
-            for chunk in pd.read_csv(file, **options):
-                yield chunk.rename(columns={state: "ST"})
+            # The reader lets go of the file wherever reading ends, also where a caller breaks off.
+            with pd.read_csv(file, **options) as reader:
+                for chunk in reader:
+                    yield chunk.rename(columns={state: "ST"})
         except ValueError as error:
             if isinstance(error, (pd.errors.ParserError, UnicodeDecodeError)):
                 raise
