@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_dp.checks import declared_bounds, name_some, text_labels
+from pymc_dp.checks import declared_bounds, from_answers, name_some, text_labels
 from pymc_dp.posterior import Array
 
 
@@ -28,6 +28,8 @@ class AreaData:
     design : ndarray of shape (m, p)
     bounds : tuple of float or None
         Declared range of the outcome, if the direct estimates carry it.
+    from_answers : bool
+        Whether the sampling variances say that they were computed from the answers.
     """
 
     area: tuple[str, ...]
@@ -36,6 +38,7 @@ class AreaData:
     variance: Array
     design: Array
     bounds: tuple[float, float] | None
+    from_answers: bool
 
     @property
     def sampled(self) -> np.ndarray:
@@ -87,7 +90,7 @@ def area_data(
     y[: len(area)], D[: len(area)] = estimate, variance
     if flat:
         _check_rank(design[~np.isnan(D)], names)
-    return AreaData(labels, names, y, D, design, bounds)
+    return AreaData(labels, names, y, D, design, bounds, from_answers(direct["variance"].attrs))
 
 
 def _direct(direct: xr.Dataset) -> tuple[list[str], Array, Array, tuple[float, float] | None]:

@@ -144,7 +144,7 @@ def audit_pair(
     draw is linear in the area's own value, with independent noise in the values of all areas.
     With n draws of each data set `mu_lower` falls short of the truth by some :math:`10/\sqrt n`,
     and no mu above :math:`2\,\Phi^{-1}(1 - 7/n)` can be shown, about 6 with 10,000. Formulas are
-    in :mod:`pymc_dp.audit_bounds`.
+    in ``pymc_dp.audit_bounds``.
 
     Examples
     --------
@@ -236,9 +236,22 @@ def audit_one_release(
     Notes
     -----
     The bound on mu is that of Mahloujifar, Melis and Chaudhuri (2025), the bound on epsilon that of
-    Steinke, Nasr and Jagielski (2023); see :mod:`pymc_dp.audit_bounds`. Neither assumes that the
+    Steinke, Nasr and Jagielski (2023); see ``pymc_dp.audit_bounds``. Neither assumes that the
     values of different areas are independent. Of a mu between 0.5 and 3, more than half shows with
     2,000 areas, less than half with 200 and a quarter with 50.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from pymc_dp import PrivateRelease, fay_herriot
+    >>> direct = xr.Dataset(
+    ...     {"estimate": ("area", [0.1] * 200), "variance": ("area", [0.001] * 200)},
+    ...     coords={"area": [f"area {i}" for i in range(200)]},
+    ... )
+    >>> release = PrivateRelease(fay_herriot(direct, sigma_u=0.05), sensitivity=0.03)
+    >>> audit = audit_one_release(release, mu=2)
+    >>> audit.passed, audit.draws
+    (True, 1)
     """
     target = positive("mu", float(release.guarantee["mu"]) if mu is None else mu)
     canaries = np.flatnonzero(release._sensitivity > 0)

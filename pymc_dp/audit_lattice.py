@@ -102,6 +102,19 @@ def lattice_test(
     floats show all their digits, and the same with one direct estimate moved by its sensitivity,
     or by less where that is more than one standard deviation of the noise: floats of 4 or more
     are so coarse that each of them is on the lattice.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from pymc_dp import PrivateRelease, fay_herriot
+    >>> direct = xr.Dataset(
+    ...     {"estimate": ("area", [0.1, 0.3]), "variance": ("area", [0.01, 0.02])},
+    ...     coords={"area": ["north", "south"]},
+    ... )
+    >>> release = PrivateRelease(fay_herriot(direct, sigma_u=0.05), sensitivity=0.02)
+    >>> test = lattice_test(release, draws=500)
+    >>> test.passed, test.off_lattice
+    (True, (0, 0))
     """
     j = place_of(release, area)
     claimed = float(privacy.mu(prices_by_area(release)[j]))

@@ -54,6 +54,23 @@ def plot_drivers(drivers: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ------
     ValueError
         If the data has no shares, or all prices are equal.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from pymc_dp import guarantee_drivers, plan
+    >>> areas = xr.Dataset(
+    ...     {
+    ...         "variance": ("area", [0.002, 0.001, 0.001]),
+    ...         "sensitivity": ("area", [0.05, 0.02, 0.01]),
+    ...         "n": ("area", [100, 150, 200]),
+    ...         "n_eff": ("area", [60, 110, 170]),
+    ...     },
+    ...     coords={"area": ["north", "south", "west"]},
+    ... )
+    >>> axes = plot_drivers(guarantee_drivers(areas, plan(areas, sigma_u=0.05)))
+    >>> [label.get_text() for label in axes.get_yticklabels()][:3]
+    ['sample size', 'weight inequality', 'outcome variance']
     """
     if "share" not in drivers:
         raise ValueError("plot_drivers needs what guarantee_drivers returned")
@@ -114,6 +131,20 @@ def plot_frontier(
     ValueError
         If the data is no frontier, has too many curves to be told apart, the way is unknown, or
         rho lies outside the grid.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from pymc_dp import frontier, planned_release
+    >>> areas = xr.Dataset(
+    ...     {"variance": ("area", [0.01, 0.02]), "sensitivity": ("area", [0.03, 0.05])},
+    ...     coords={"area": ["north", "south"]},
+    ...     attrs={"outcome_bounds": [0.0, 1.0]},
+    ... )
+    >>> curves = frontier(planned_release(areas, sigma_u=0.05), rho=[0.01, 0.02, 0.03])
+    >>> axes = plot_frontier(curves, rho=0.02)
+    >>> axes.get_legend().get_texts()[-1].get_text()
+    'chosen: temper, rho 0.02'
     """
     if "rmse" not in frontier or "way" not in frontier.coords:
         raise ValueError("plot_frontier needs what frontier returned")

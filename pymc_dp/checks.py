@@ -35,6 +35,21 @@ def declared_bounds(attrs: Mapping[str, Any]) -> list[float] | None:
     return None if found is None else [float(b) for b in found]
 
 
+# Marks a variable that was computed from the answers, hence differs between neighbours.
+FROM_ANSWERS = {"computed_from": "answers"}
+
+
+def from_answers(attrs: Mapping[str, Any]) -> bool:
+    """Whether a variable's attributes say that it was computed from the answers.
+
+    Examples
+    --------
+    >>> from_answers(FROM_ANSWERS), from_answers({})
+    (True, False)
+    """
+    return FROM_ANSWERS.items() <= attrs.items()
+
+
 def text_labels(index: Iterable[object]) -> list[str]:
     """Area labels as text; several levels are joined by a space, as everywhere.
 

@@ -46,6 +46,26 @@ def plot_variance_components(
     ------
     ValueError
         If the data set is no result of :func:`compare_variance_components`, or lacks the area.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import xarray as xr
+    >>> from pymc_dp import compare_variance_components
+    >>> direct = xr.Dataset(
+    ...     {
+    ...         "estimate": ("area", [0.1, 0.3, 0.2]),
+    ...         "variance": ("area", [0.01, 0.02, 0.01]),
+    ...         "sensitivity": ("area", [0.02, 0.05, 0.03]),
+    ...     },
+    ...     coords={"area": ["north", "east", "south"]},
+    ... )
+    >>> costs = compare_variance_components(
+    ...     direct, sigma_u=0.05, prior=pm.HalfNormal.dist(0.05), order=[2, 4, 8, 16, 32]
+    ... )
+    >>> curves, ratio = plot_variance_components(costs, area="east")
+    >>> ratio.get_ylabel()
+    'estimated / fixed'
     """
     missing = [name for name in (*CURVES, "ratio") if name not in comparison]
     if missing:

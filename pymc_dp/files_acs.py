@@ -27,7 +27,7 @@ def read_acs_pums(
     columns: Sequence[str] = (),
     replicate_weights: bool = False,
 ) -> pd.DataFrame:
-    r"""Read person records of the ACS Public Use Microdata Sample, ready for :func:`hajek`.
+    r"""Read person records of the ACS Public Use Microdata Sample, for :func:`~pymc_dp.hajek`.
 
     Poverty is a property of families: all members of a household share it, and the household,
     `SERIALNO`, is the unit to protect (and to compute a design variance over).
@@ -53,8 +53,8 @@ def read_acs_pums(
         (weight, in persons), `POVPIP` (income as a percentage of the poverty threshold; missing
         outside the poverty universe), `poor` (1 where POVPIP is below 100, 0 where not, missing
         outside the universe), `in_universe` (whether POVPIP is known), and what was asked for. The
-        attribute ``attrs["unit"]`` suggests the household column; :func:`hajek` warns where it is
-        called without a unit.
+        attribute ``attrs["unit"]`` suggests the household column; :func:`~pymc_dp.hajek` warns
+        where it is called without a unit.
 
     Raises
     ------

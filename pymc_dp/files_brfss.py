@@ -59,6 +59,15 @@ def read_brfss(
     `smoker` comes from `_SMOKER3` (1 and 2 are current smokers) or, where a file lacks it, from
     `_RFSMOK3` (2). Every respondent is sampled alone: ``hajek(records, outcome="smoker",
     weight="_LLCPWT", area="_STSTR", missing="drop")`` takes each substratum as a sample of its own.
+
+    Examples
+    --------
+    >>> from pymc_dp import hajek
+    >>> from pymc_dp.datasets import fetch_brfss, read_brfss
+    >>> records = read_brfss(fetch_brfss(2023), state="wa")  # doctest: +SKIP
+    >>> direct = hajek(
+    ...     records, outcome="smoker", weight="_LLCPWT", area="_STSTR", missing="drop"
+    ... )  # doctest: +SKIP
     """
     wanted = int(state_code(state))
     found: set[int] = set()

@@ -35,6 +35,18 @@ class BudgetExceeded(Exception):
     ----------
     spent, asked, left : float
         rho: spent on the people the charge is about, asked by it, and what they have left.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pymc_dp import PrivacyLedger
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     ledger = PrivacyLedger(f"{folder}/programme.ledger", rho=0.5)
+    ...     try:
+    ...         ledger.charge(0.8, label="smoking 2013")
+    ...     except BudgetExceeded as refusal:
+    ...         print(refusal.asked, refusal.left)
+    0.8 0.5
     """
 
     def __init__(self, spent: float, asked: float, left: float) -> None:

@@ -104,6 +104,7 @@ def fay_herriot(
     with pm.Model(coords=coords) as model:
         X = pm.Data("X", data.design, dims=("area", "covariate"))
         D = pm.Data("sampling_variance", data.variance[data.sampled], dims=y_dim)
+        D.tag.from_answers = data.from_answers
         y = pm.Data("direct", data.estimate[data.sampled], dims=y_dim)
         beta = _beta(beta_prior, len(data.covariate))
         sigma = _sigma_u(model, sigma_u, data, zero=parametrization != "centered")

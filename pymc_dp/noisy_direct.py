@@ -11,10 +11,17 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.area_level import area_data
-from pymc_dp.checks import declared_bounds
+from pymc_dp.checks import FROM_ANSWERS, declared_bounds
 from pymc_dp.noise import EXPONENT, NORM_SLACK, SPACING, DirectPlan, noisy_statistics, price
 from pymc_dp.posterior import Array
-from pymc_dp.record import build_record, check_assumptions, claim_kind, claim_words, to_json
+from pymc_dp.record import (
+    build_record,
+    check_assumptions,
+    check_variance_source,
+    claim_kind,
+    claim_words,
+    to_json,
+)
 from pymc_dp.release_inputs import joined_sensitivity, public_bound
 
 if TYPE_CHECKING:
@@ -104,6 +111,7 @@ def private_direct(
     stated = float(price(plan.norm, s, plan.slack).max())
 
     declared = check_assumptions(assumptions)
+    check_variance_source(declared, from_answers=data.from_answers)
     components = {"sampling_variance": "fixed" if "sampling_variance" in declared else "plug-in"}
     claim = claim_kind(components)
     # The smallest noise is that of the smallest sensitivity.
@@ -144,6 +152,7 @@ def private_direct(
         },
     )
     result["estimate"].attrs["long_name"] = "direct estimate with noise"
+    result["variance"].attrs = dict(FROM_ANSWERS) if data.from_answers else {}
     return result
 
 

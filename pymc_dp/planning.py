@@ -216,7 +216,7 @@ def planned_release(
         if name in ("bounds", "outcome_bounds", "unit")
     }
     low, high = declared_bounds(attrs) or (0.0, 0.0)
-    variance = areas["variance"] * variance_factor
+    variance = (areas["variance"] * variance_factor).assign_attrs(areas["variance"].attrs)
     middle = xr.full_like(variance, (low + high) / 2).where(variance.notnull())
     model = fay_herriot(
         xr.Dataset({"estimate": middle, "variance": variance}),
@@ -293,7 +293,8 @@ def pool(areas: xr.Dataset, groups: Mapping[str, str] | pd.Series) -> xr.Dataset
     pooled["variance"] = (share**2 * sampled["variance"]).groupby(by).sum()
     pooled["sensitivity"] = (share * sampled["sensitivity"]).groupby(by).max()
     result = xr.Dataset.from_dataframe(pooled.sort_index()).assign_attrs(areas.attrs)
-    result["sensitivity"].attrs = dict(areas["sensitivity"].attrs)
+    for name in ("variance", "sensitivity"):
+        result[name].attrs = dict(areas[name].attrs)
     return result
 
 

@@ -71,6 +71,19 @@ def plot_rdp(guarantee: Any, *, ax: Axes | None = None, areas: Iterable[str] | N
     -----
     The curves are :math:`D_\alpha = \alpha\rho` (Bun and Steinke 2016), with ``rho_area`` for an
     area published alone. Beyond 60 areas the picture shows quantiles over areas.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from pymc_dp import PrivateRelease, fay_herriot
+    >>> direct = xr.Dataset(
+    ...     {"estimate": ("area", [0.1, 0.3]), "variance": ("area", [0.01, 0.02])},
+    ...     coords={"area": ["north", "south"]},
+    ... )
+    >>> release = PrivateRelease(fay_herriot(direct, sigma_u=0.05), sensitivity=0.02)
+    >>> axes = plot_rdp(release.guarantee, areas=["south"])
+    >>> axes.get_ylabel()
+    'Rényi divergence bound (nats)'
     """
     data, record = _read(guarantee)
     price = data["rho_area"].to_series()
@@ -131,6 +144,19 @@ def plot_release(
     The interval is ``theta_smoothed`` plus and minus :math:`z` times ``theta_smoothed_sd``, from
     :math:`\theta \mid \theta^*`: under the model, public quantities alone give it. Several
     draws stand beside each other within their area.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from pymc_dp import PrivateRelease, fay_herriot
+    >>> direct = xr.Dataset(
+    ...     {"estimate": ("area", [0.1, 0.3]), "variance": ("area", [0.01, 0.02])},
+    ...     coords={"area": ["north", "south"]},
+    ... )
+    >>> release = PrivateRelease(fay_herriot(direct, sigma_u=0.05), sensitivity=0.02)
+    >>> axes = plot_release(release.draw(), prob=0.95)
+    >>> sorted(label.get_text() for label in axes.get_yticklabels())
+    ['north', 'south']
     """
     from scipy.special import ndtri
 
@@ -234,6 +260,20 @@ def plot_guarantee(
     The price is that of the whole release for one protected unit of the area. The largest weight
     over the mean weight is ``n`` times the sensitivity over the outcome's range, as the
     sensitivity of a Hajek estimate is the range times the largest share of the weights.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from pymc_dp import PrivateRelease, fay_herriot
+    >>> direct = xr.Dataset(
+    ...     {"estimate": ("area", [0.1, 0.3]), "variance": ("area", [0.01, 0.02])},
+    ...     coords={"area": ["north", "south"]},
+    ... )
+    >>> release = PrivateRelease(fay_herriot(direct, sigma_u=0.05), sensitivity=0.02)
+    >>> n = xr.DataArray([150, 60], coords=direct.coords)
+    >>> by_size, by_weights = plot_guarantee(release.guarantee, n)
+    >>> by_size.get_xlabel()
+    'sample size n'
     """
     data, record = _read(guarantee)
     if "sensitivity" not in data:

@@ -22,7 +22,14 @@ from pymc_dp.comparison import direct_sensitivity
 from pymc_dp.moment_statistic import UNIT, MomentStatistic
 from pymc_dp.noise import EXPONENT, NORM_SLACK, SPACING, _gaussian
 from pymc_dp.posterior import Array
-from pymc_dp.record import build_record, check_assumptions, claim_kind, claim_words, to_json
+from pymc_dp.record import (
+    build_record,
+    check_assumptions,
+    check_variance_source,
+    claim_kind,
+    claim_words,
+    to_json,
+)
 from pymc_dp.survey_checks import Bounds, check_bounds
 
 if TYPE_CHECKING:
@@ -95,7 +102,7 @@ def private_sigma_u(
     :math:`Q = I - X (X'X)^{-1} X'` over the areas with a sample. When :math:`y_j` moves by at
     most :math:`s_j` inside a range of width R, it moves by at most
     :math:`s_j (R \sum_i |Q_{ij}| - Q_{jj} s_j) / (m - p)` (with an intercept; derivation under
-    :meth:`MomentStatistic.change`), and the largest over areas sets the noise. A record of area j
+    ``pymc_dp.moment_statistic``), and the largest over areas sets the noise. A record of area j
     pays :math:`\rho (\Delta_j / \Delta_{max})^2`. The value is unbiased before it is raised to
     0. All areas weigh the same in it, so it is less precise than REML where sampling variances
     differ.
@@ -131,6 +138,7 @@ def private_sigma_u(
     if "sigma_u" in declared:
         raise ValueError("sigma_u is estimated here from the data and cannot be declared public")
     data = area_data(direct, formula, covariates)
+    check_variance_source(declared, from_answers=data.from_answers)
     sensitivity = direct_sensitivity(direct, data)
     at = data.sampled
     statistic = MomentStatistic(_basis(data), _range(bounds, data))

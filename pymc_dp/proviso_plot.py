@@ -52,6 +52,24 @@ def plot_proviso(
     ------
     ValueError
         If the data set is no result of :func:`check_proviso`, or `delta` is not among its values.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from pymc_dp import check_proviso
+    >>> records = pd.DataFrame(
+    ...     {
+    ...         "county": ["A"] * 5 + ["B"] * 5,
+    ...         "weight": [20, 30, 50, 20, 30, 40, 40, 30, 20, 25],
+    ...         "smoker": [0, 1, 0, 0, 1, 1, 0, 0, 0, 1],
+    ...     }
+    ... )
+    >>> found = check_proviso(
+    ...     records, outcome="smoker", weight="weight", area="county", sigma_u=0.1
+    ... )
+    >>> axes = plot_proviso(found, delta=1e-6)
+    >>> axes.get_xscale(), axes.get_yscale()
+    ('log', 'log')
     """
     missing = [v for v in ("epsilon_conditional", "epsilon_exact", "rdp_exact") if v not in dataset]
     if missing:

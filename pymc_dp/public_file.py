@@ -128,6 +128,26 @@ def read_public(path: str | os.PathLike[str]) -> Any:
         If there is nothing at the path.
     ValueError
         If it is something else, or a later version of the package wrote it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import xarray as xr
+    >>> from pymc_dp import PrivateRelease, fay_herriot
+    >>> direct = xr.Dataset(
+    ...     {"estimate": ("area", [0.1, 0.3]), "variance": ("area", [0.01, 0.02])},
+    ...     coords={"area": ["north", "south"]},
+    ... )
+    >>> public = {"sampling_variance": "2010 census", "sigma_u": "2010 census"}
+    >>> model = fay_herriot(direct, sigma_u=0.05)
+    >>> release = PrivateRelease(model, sensitivity=0.02, assumptions=public)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_public(release.draw(), f"{folder}/release.zarr")
+    ...     published = read_public(f"{folder}/release.zarr")["private_release"]
+    >>> published["theta"].dims
+    ('chain', 'draw', 'area')
+    >>> round(float(published["rho"]), 6) == round(float(release.guarantee["rho"]), 6)
+    True
     """
     source = Path(path)
     suffix = _suffix(source)

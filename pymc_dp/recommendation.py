@@ -120,10 +120,14 @@ def recommend(
         columns=["rho", "fits", "areas_touched", "rmse", "rmse_smoothed"],
     )
     ours = "draw" if price <= budget else "tempered draw"
-    return Recommendation(*_verdict(table, ours, budget, price), table)
+    asked = f"rho {budget:.4g}"
+    if epsilon is not None:
+        asked = f"epsilon {epsilon:g}, delta {delta:g} ({asked})"
+    best, words = _verdict(table, ours, price <= budget, price)
+    return Recommendation(best, f"At {asked}, {words}.", table)
 
 
-def _verdict(table: pd.DataFrame, ours: str, budget: float, price: float) -> tuple[str, str]:
+def _verdict(table: pd.DataFrame, ours: str, fits: bool, price: float) -> tuple[str, str]:
     """Name of the most accurate way, and the sentence about it."""
     plain = "noisy direct estimates"
     error = table["rmse_smoothed"]
@@ -142,5 +146,4 @@ def _verdict(table: pd.DataFrame, ours: str, budget: float, price: float) -> tup
             f"the most accurate: root mean squared error {figures} for "
             f"{'the ' if other == ours else ''}{other}, {100 * gain:.2g}% less"
         )
-    fits = "" if price <= budget else f"; the draw as it is would cost rho {round_up(price)}"
-    return best, f"At rho {budget:.4g}, {words}{fits}."
+    return best, words if fits else f"{words}; the draw as it is would cost rho {round_up(price)}"

@@ -60,8 +60,9 @@ class PrivateRelease:
     assumptions : dict, optional
         ``{what: source in words}``: who declares what public; keys ``weights``,
         ``sampling_variance``, ``sigma_u``, ``covariates``, ``universe``. The claim is formal
-        when ``sampling_variance`` and ``sigma_u`` both have a source, else conditional. In a
-        model of your own, ``sigma_u`` stands for every variance component held fixed.
+        when ``sampling_variance`` and ``sigma_u`` both have a source, else conditional. A source
+        for variances that :func:`hajek` computed from the answers is refused. In a model of your
+        own, ``sigma_u`` stands for every variance component held fixed.
     observed : str, optional
         The confidential observed variable, where the model has several; the others are public.
     bound : {"log-concave"}, optional

@@ -84,10 +84,13 @@ def gather(
     if idata is not None:
         io.check_container(idata)
     plain = bound is None
-    held, plugged_in = hold_components(
-        pm.modelcontext(model), dict(fixed or {}), idata if plain else None, observed
+    model = pm.modelcontext(model)
+    held, plugged_in = hold_components(model, dict(fixed or {}), idata if plain else None, observed)
+    components = component_kinds(
+        declared,
+        plug_in=bool(plugged_in),
+        from_answers=any(getattr(v.tag, "from_answers", False) for v in model.data_vars),
     )
-    components = component_kinds(declared, plug_in=bool(plugged_in))
     reading: Reading | LinearReading | LogConcaveReading
     if plain:
         reading = read_model(held, target, observed, arrow=not moves_several(sensitivity))

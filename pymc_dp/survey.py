@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp import survey_designs, survey_sums
+from pymc_dp.checks import FROM_ANSWERS
 from pymc_dp.survey_checks import (
     check_bounds,
     check_columns,
@@ -139,7 +140,9 @@ def hajek(
         weight of a unit), `n_eff` (Kish's effective number of records), `n_dropped`, and with
         `universe` also `n_outside_universe`. Several area columns stay as coordinates, as text
         (under `<name>_level` where the result has its own variable of that name). Attributes keep
-        bounds, unit, variance method, grid and counts. An area whose weights are all 0 has no
+        bounds, unit, variance method, grid and counts. Variances computed from the answers (all
+        methods but "kish") carry the attribute ``computed_from="answers"``: a source declared for
+        them is refused later. An area whose weights are all 0 has no
         sample: its estimate and variance are missing, its sensitivity is 0, and the attributes
         count and name such areas.
 
@@ -292,6 +295,8 @@ def hajek(
         | method.attributes(roles)
         | more_attributes,
     )
+    if method.name != "kish":
+        direct["variance"].attrs = dict(FROM_ANSWERS)
     # A sensitivity means nothing without its unit and range: they go with it into a release.
     direct["sensitivity"].attrs = {
         "outcome_bounds": [limits.low, limits.high],

@@ -22,7 +22,20 @@ from pymc_dp.posterior import Array
 
 
 class NotLinearGaussianError(ValueError):
-    """The model is not, or not provably, Gaussian in its latents and data."""
+    """The model is not, or not provably, Gaussian in its latents and data.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_dp import PrivateRelease
+    >>> with pm.Model(coords={"area": ["north", "south"]}) as model:
+    ...     theta = pm.Normal("theta", 0, 1, dims="area")
+    ...     _ = pm.Poisson("y", pm.math.exp(theta), observed=[3, 5], dims="area")
+    >>> PrivateRelease(model, sensitivity=1)  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+        ...
+    NotLinearGaussianError: the model's log density is not quadratic ...
+    """
 
 
 @dataclass(frozen=True)

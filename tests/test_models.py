@@ -8,7 +8,15 @@ import pymc as pm
 import pytest
 import xarray as xr
 
-from pymc_dp import PrivateRelease, fay_herriot
+from pymc_dp import (
+    PrivateRelease,
+    fay_herriot,
+    hajek,
+    plan,
+    pool,
+    private_direct,
+    private_sigma_u,
+)
 from pymc_dp.io import read_group
 from pymc_dp.recognition import read_model
 
@@ -278,3 +286,65 @@ def test_quadrature_of_this_file_gives_the_values_of_the_nearly_equal_case():  #
     assert sigma == pytest.approx(0.01813969765, rel=1e-7)
     np.testing.assert_allclose(mean[:4], [0.3, 0.3013714531, 0.2986285469, 0.3006857265], rtol=1e-8)
     assert sd[0] == pytest.approx(0.02474884566, rel=1e-7)
+
+
+DECLARED = {"sigma_u": "2010 census", "sampling_variance": "2010 census"}
+
+
+class TestVariancesFromTheAnswers:
+    """What hajek computed from answers is no public number, whatever is declared about it."""
+
+    def direct(self, **method):
+        rng = np.random.default_rng(7)
+        records = pd.DataFrame(
+            {
+                "area": np.repeat(["north", "south", "west"], 40),
+                "weight": rng.uniform(10, 30, 120),
+                "smoker": rng.integers(0, 2, 120),
+            }
+        )
+        return hajek(records, outcome="smoker", weight="weight", area="area", **method)
+
+    def test_a_declared_source_is_refused(self):
+        direct = self.direct()
+        model = fay_herriot(direct, sigma_u=0.1)
+        message = "sampling variances were computed from the answers"
+        with pytest.raises(ValueError, match=message):
+            PrivateRelease(model, direct["sensitivity"], assumptions=DECLARED)
+        with pytest.raises(ValueError, match=message):
+            plan(direct, sigma_u=0.1, variance_factor=1.5, assumptions=DECLARED)
+        groups = {"north": "a", "south": "a", "west": "b"}
+        with pytest.raises(ValueError, match=message):
+            plan(pool(direct, groups), sigma_u=0.1, assumptions=DECLARED)
+        public = {"sampling_variance": "2010 census"}
+        with pytest.raises(ValueError, match=message):
+            private_direct(direct, rho=0.5, assumptions=public)
+        with pytest.raises(ValueError, match=message):
+            private_sigma_u(direct, rho=0.5, assumptions=public)
+
+    def test_noise_on_the_estimates_does_not_make_the_variances_public(self):
+        noisy = private_direct(self.direct(), rho=0.5)
+        model = fay_herriot(noisy, sigma_u=0.1)
+        with pytest.raises(ValueError, match="computed from the answers"):
+            PrivateRelease(model, 0.1, assumptions=DECLARED)
+
+    def test_without_a_source_the_claim_is_conditional(self):
+        direct = self.direct()
+        release = PrivateRelease(
+            fay_herriot(direct, sigma_u=0.1),
+            direct["sensitivity"],
+            assumptions={"sigma_u": "2010 census"},
+        )
+        assert release.claim == "conditional"
+
+    @pytest.mark.parametrize("way", ["kish", "replaced", "declared to be of another survey"])
+    def test_public_variances_may_be_declared(self, way):
+        direct = self.direct(**({"variance": "kish", "rate": 0.4} if way == "kish" else {}))
+        if way == "replaced":
+            direct = direct.assign(variance=("area", [0.01, 0.02, 0.01]))
+        if way.startswith("declared"):
+            direct = direct.assign(variance=direct["variance"].drop_attrs())
+        release = PrivateRelease(
+            fay_herriot(direct, sigma_u=0.1), direct["sensitivity"], assumptions=DECLARED
+        )
+        assert release.claim == "formal"

@@ -65,6 +65,7 @@ def test_the_best_way_has_the_smallest_error_of_those_that_fit():
     release = planned_release(areas(seed=3), sigma_u=0.03)
     for epsilon in (0.2, 1.0, 5.0):
         answer = recommend(release, epsilon=epsilon, delta=1e-6)
+        assert answer.sentence.startswith(f"At epsilon {epsilon:g}, delta 1e-06 (rho ")
         fits = answer.table[answer.table["fits"]]
         best = fits["rmse_smoothed"].min()
         assert fits.loc[answer.best, "rmse_smoothed"] <= best * 1.0051
