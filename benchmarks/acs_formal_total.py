@@ -1,6 +1,5 @@
 """ACS poverty by PUMA with a formal total of rho = 1.
 
-``python benchmarks/acs_formal_total.py TABLE``, TABLE the file ``acs_pums_2024_puma_table.csv.gz``.
 Sampling variances come from weights and a public rate, sigma_u from the data at a hundredth of the
 budget, and the draw is calibrated to the rest. Errors are against the posterior mean that an
 analyst without any protection would publish: the same model with sigma_u by REML. For study: the
@@ -9,25 +8,29 @@ design factor is a stand-in, as it was seen in this very file, and a release is 
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_dp import PrivacyLedger, PrivateRelease, fay_herriot
-from pymc_dp.components import estimate_sigma_u
-from pymc_dp.io import GROUP, read_group
-from pymc_dp.noisy_direct import private_direct
+from pymc_dp import (
+    PrivacyLedger,
+    PrivateRelease,
+    estimate_sigma_u,
+    fay_herriot,
+    private_direct,
+    private_sigma_u,
+)
 from pymc_dp.posterior import fay_herriot_posterior
-from pymc_dp.private_components import private_sigma_u
 
 BUDGET = 1.0
 SHARE = 0.01  # of the budget, for sigma_u
 RATE = 0.125  # poverty in the United States, 2023, as published
 DESIGN_FACTOR = 2.7  # poverty is shared in a household
+REPEATS = 200  # private estimates of sigma_u
 SOURCES = {
     "weights": "public-use file",
     "sampling_variance": "weights, the published national rate of 2023, a design factor",
@@ -48,7 +51,7 @@ def read_direct(path: Path) -> xr.Dataset:
     direct = xr.Dataset(
         {name: ("area", np.asarray(values, dtype=float)) for name, values in columns.items()},
         coords={"area": table["puma"].to_numpy(dtype=str)},
-        attrs={"bounds": [0.0, 1.0], "unit": "household"},
+        attrs={"outcome_bounds": [0.0, 1.0], "unit": "household"},
     )
     direct["sensitivity"].attrs = dict(direct.attrs)
     return direct
@@ -64,36 +67,17 @@ def rmse(values: np.ndarray, truth: np.ndarray) -> float:
     return float(np.sqrt(np.mean((values - truth) ** 2)))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("table", type=Path)
-    parser.add_argument("--repeats", type=int, default=200, help="private estimates of sigma_u")
-    arguments = parser.parse_args()
-    direct = read_direct(arguments.table)
-
+def figures(folder: Path) -> dict[str, Any]:
+    """What the private sigma_u and the draw at the rest of the budget cost in accuracy."""
+    direct = read_direct(folder / "acs_pums_2024_puma_table.csv.gz")
     reml = estimate_sigma_u(direct)
     truth = posterior_mean(direct, reml)
     tries = [
-        private_sigma_u(direct, rho=SHARE * BUDGET, assumptions=SOURCES)
-        for _ in range(arguments.repeats)
+        private_sigma_u(direct, rho=SHARE * BUDGET, assumptions=SOURCES) for _ in range(REPEATS)
     ]
     sigmas = np.array([float(found["sigma_u"]) for found in tries])
-    y, D = direct["estimate"].values, direct["variance"].values
-    moment = float(np.sqrt(max(y.var(ddof=1) - D.mean(), 0)))
-    print(f"{direct.sizes['area']} areas, unit {direct.attrs['unit']}, rate {RATE}")
-    print(f"sigma_u: REML {reml:.5f}, moment estimate {moment:.5f}")
-    print(
-        f"  private at rho {SHARE * BUDGET:g}, {sigmas.size} times: mean {sigmas.mean():.5f}, "
-        f"sd {sigmas.std():.5f}, largest error against the moment estimate "
-        f"{np.abs(sigmas - moment).max():.5f}"
-    )
-    print(
-        "  posterior mean at the private sigma_u against REML, root mean square: "
-        f"{np.mean([rmse(posterior_mean(direct, s), truth) for s in sigmas]):.5f}"
-    )
-
-    with tempfile.TemporaryDirectory() as folder:
-        ledger = PrivacyLedger(Path(folder) / "acs.ledger", rho=BUDGET)
+    with tempfile.TemporaryDirectory() as place:
+        ledger = PrivacyLedger(Path(place) / "acs.ledger", rho=BUDGET)
         found = private_sigma_u(direct, rho=SHARE * BUDGET, ledger=ledger, assumptions=SOURCES)
         release = PrivateRelease(
             fay_herriot(direct, sigma_u=float(found["sigma_u"])),
@@ -102,23 +86,25 @@ def main() -> None:
         )
         plain = release.guarantee
         above = int((plain["rho_respondent"] > ledger.remaining).sum())
-        print(
-            f"plain price of the draw: rho {float(plain['rho']):.4f}, left of the budget "
-            f"{ledger.remaining:.4f}, {above} areas above it"
-        )
         release = release.calibrate(rho=ledger.remaining)
-        group = read_group(release.draw(ledger=ledger), GROUP)
-        print(f"claim {release.claim}, total rho {ledger.spent:.12g} of {BUDGET:g}")
-    for name in ("theta", "theta_smoothed"):
-        error = rmse(group[name].values.ravel(), truth)
-        print(f"  {name:15} root mean squared error against the posterior mean {error:.5f}")
-
+        group = release.draw(ledger=ledger)["private_release"]
+        total = ledger.spent
     noisy = private_direct(direct, rho=BUDGET, assumptions=SOURCES)
-    error = rmse(posterior_mean(noisy, estimate_sigma_u(noisy)), truth)
-    print(f"  noise on the direct estimates at rho {BUDGET:g} instead, smoothed: {error:.5f}")
-    spread = np.sqrt(fay_herriot_posterior(reml**2, 1 / D, np.ones((D.size, 1))).variance)
-    print(f"  posterior standard deviation, root mean square: {rmse(spread, 0 * spread):.5f}")
-
-
-if __name__ == "__main__":
-    main()
+    return {
+        "areas": direct.sizes["area"],
+        "rho": BUDGET,
+        "rho of sigma_u": SHARE * BUDGET,
+        "sigma_u by REML": reml,
+        "private sigma_u, mean": sigmas.mean(),
+        "private sigma_u, standard deviation": sigmas.std(),
+        "posterior mean at the private sigma_u": float(
+            np.mean([rmse(posterior_mean(direct, s), truth) for s in sigmas])
+        ),
+        "price before calibration": float(plain["rho"]),
+        "areas above the rest of the budget": above,
+        "claim": release.claim,
+        "total": total,
+        "draw": rmse(group["theta"].values.ravel(), truth),
+        "draw, smoothed": rmse(group["theta_smoothed"].values.ravel(), truth),
+        "noisy direct, smoothed": rmse(posterior_mean(noisy, estimate_sigma_u(noisy)), truth),
+    }

@@ -1,11 +1,12 @@
-"""Figures of the page on applications: ``python benchmarks/applications.py DATA``.
+"""Measured figures that the docs show: ``python benchmarks/applications.py DATA``.
 
 DATA is a folder with the persons of the American Community Survey 2024
-(``acs_pums_2024_persons_part*.csv.gz``: ``puma``, ``hh``, ``w``, ``povpip``, ``src``) and the
-telephone survey of King County (``brfss_king_county_2009_2013.csv.gz``: ``hra``, ``w``,
-``smoker``). What is written, by default to ``docs/_applications``, is about privacy: totals,
-quantiles over areas, counts of areas. Area by area there is only what follows from weights. No
-estimate and nothing else that was computed from the answers of one area is written or printed.
+(``acs_pums_2024_persons_part*.csv.gz``: ``puma``, ``hh``, ``w``, ``povpip``, ``src``), a table of
+its PUMAs (``acs_pums_2024_puma_table.csv.gz``, see ``acs_budget.py``) and the telephone survey of
+King County (``brfss_king_county_2009_2013.csv.gz``: ``hra``, ``w``, ``smoker``). What is written,
+by default to ``docs/_applications``, is about privacy: totals, quantiles over areas, counts of
+areas. Area by area there is only what follows from weights. Of what was computed from the answers
+of one area, only the epsilon of one area of King County is written; no estimate is.
 """
 
 from __future__ import annotations
@@ -13,9 +14,13 @@ from __future__ import annotations
 import argparse
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import acs_budget
+import acs_formal_total
+import king_bound
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -99,6 +104,9 @@ def proviso(found: xr.Dataset, delta: float) -> dict[str, Any]:
         "printed_too_low": int((at["epsilon_exact"] > at["epsilon_conditional"] * 1.000001).sum()),
         "epsilon_printed": quantiles(at["epsilon_conditional"]),
         "epsilon_exact": quantiles(at["epsilon_exact"]),
+        "exact_where_most_is_printed": float(
+            at["epsilon_exact"][at["epsilon_conditional"].argmax("area")]
+        ),
     }
 
 
@@ -341,21 +349,33 @@ def rounded(value: Any) -> Any:
     return value
 
 
+# What the pages of the docs show, part by part.
+PARTS: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
+    "king_county": king_county,
+    "king_bound": lambda folder, out: king_bound.figures(folder),
+    "acs": lambda folder, out: acs(read_acs(folder), out),
+    "acs_budget": lambda folder, out: acs_budget.figures(folder),
+    "acs_formal_total": lambda folder, out: acs_formal_total.figures(folder),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="folder with the survey files")
     default = Path(__file__).parents[1] / "docs" / "_applications"
     parser.add_argument("--out", type=Path, default=default)
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=list(PARTS), help="the other parts stay"
+    )
     options = parser.parse_args()
     plt.switch_backend("agg")
     options.out.mkdir(parents=True, exist_ok=True)
-    figures = {
-        "king_county": king_county(options.data, options.out),
-        "acs": acs(read_acs(options.data), options.out),
-    }
-    text = json.dumps(rounded(figures), indent=1)
-    (options.out / "figures.json").write_text(text + "\n", encoding="utf-8")
-    print(text)
+    path = options.out / "figures.json"
+    figures = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for name in options.only:
+        figures[name] = rounded(PARTS[name](options.data, options.out))
+        path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        print(f"{name}: done")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 
 import pymc_dp
 
@@ -12,9 +17,9 @@ author = "The pymc_dp developers"
 copyright = "The pymc_dp developers"
 version = release = pymc_dp.__version__
 
-extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build", "**.ipynb_checkpoints"]
-nitpicky = False
+nitpicky = True
 
 # Sphinx reads only what lies below this folder. The notebooks keep their outputs in the repository;
 # the site shows what they give now.
@@ -39,6 +44,20 @@ html_theme = "pydata_sphinx_theme"
 html_theme_options = {"use_edit_page_button": False, "show_prev_next": False}
 html_sidebars = {"**": []}
 html_title = "pymc_dp"
-html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["tables.css", "formulas.css"]
 html_show_sourcelink = False
+# Browsers show MathML themselves: formulas need no script and the pages no network, but many
+# systems have no font for mathematics. The package ziamath brings one (STIX Two, OFL).
+html_math_renderer = "mathml"
+html_static_path = ["_static", str(files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf")]
+
+
+def _formula(translator: Any, node: nodes.Element) -> None:
+    tex = node.astext().replace("'", r"^{\prime}")
+    translator.body.append(tex2mathml(tex, as_block=isinstance(node, nodes.math_block)))
+    raise nodes.SkipNode
+
+
+def setup(app: Any) -> None:
+    """Add docutils' own renderer of formulas, which Sphinx does not offer."""
+    app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))
