@@ -1,7 +1,7 @@
-"""One task of the growth line in a process of its own: ``growth_task.py TASK AREAS [profile]``.
+"""One task in a process of its own: ``growth_task.py TASK AREAS [profile]``, or a file's path.
 
-Prints JSON: seconds (median, low, high), peak memory, and what the task adds to the memory held
-before it. With ``profile``, seconds of one run by function too.
+Prints JSON: seconds (first, median, low, high), peak memory, and what the task adds to the memory
+held before it. With ``profile``, seconds of one run by function too.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pymc as pm
 from harness import peak_mib, seconds_of, spread
 from problems import SIGMA_U, area_table, posterior_of, spatial_model
 
-from pymc_dp import PrivateRelease, compare_variance_components, fay_herriot
+from pymc_dp import PrivateRelease, compare_variance_components, fay_herriot, hajek
 from pymc_dp.guarantee import law_dataset
 from pymc_dp.law import ReleaseLaw
 from pymc_dp.noise import JointPlan, _gaussian, noisy_statistics, price
@@ -92,6 +93,13 @@ def icar(m: int) -> Callable[[], object]:
     return lambda: PrivateRelease(model, sensitivity)
 
 
+def replicates(path: str) -> Callable[[], object]:
+    """Direct estimates with the variance of all replicate weights in a Parquet file."""
+    roles = {"outcome": "poor", "weight": "w", "area": "puma"}
+    replicate = {"variance": "sdr", "replicate_weights": "PWGTP"}
+    return lambda: hajek(pl.scan_parquet(path), **roles, **replicate)
+
+
 TASKS = {
     task.__name__: task
     for task in (guarantee, release, draw, noise, comparison, fay_herriot_like, sparse_car, icar)
@@ -126,8 +134,8 @@ def profile(work: Callable[[], object]) -> dict[str, float]:
 
 
 def main() -> None:
-    task, m = sys.argv[1], int(sys.argv[2])
-    work = TASKS[task](m)
+    task, given = sys.argv[1:3]
+    work = replicates(given) if task == "replicates" else TASKS[task](int(given))
     before = peak_mib()
     first = seconds_of(work)
     peak = peak_mib()
@@ -135,7 +143,7 @@ def main() -> None:
     values = [first] if first > 10 * ENOUGH else [seconds_of(work)]
     while sum(values) < ENOUGH and len(values) < REPEATS:
         values.append(seconds_of(work))
-    result = {"areas": m, "peak_mib": peak, "added_mib": peak - before}
+    result = {"peak_mib": peak, "added_mib": peak - before}
     result |= spread(values, first)
     if "profile" in sys.argv[3:]:
         result["profile"] = profile(work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 from bench_hajek import by_hand
-from harness import Options, Peer, PeerFailed, by_turns, seconds_of
+from harness import Options, Peer, PeerFailed, by_turns, in_a_process, seconds_of
 from problems import persons
 
 from pymc_dp.survey import hajek
@@ -17,6 +18,7 @@ from pymc_dp.survey import hajek
 ROLES = {"outcome": "poor", "weight": "w", "area": "puma"}
 HOUSEHOLD = ["puma", "hh"]
 PEER_ROWS = (213_000, 20_000)  # svy needs gigabytes and minutes for a million
+REPLICATES, REPLICATE_ROWS = (20, 40, 80), 500_000
 PEERS = {"svy": "svy_means.py", "samplics": "samplics_means.py"}
 
 
@@ -85,8 +87,28 @@ def run(options: Options) -> dict[str, Any]:
                 lambda: floors[engine](unit)
             )
         out["units"][name] = by_turns(works, 3 if options.quick else 7)
+    out["replicates"] = replicates(path, options)
     for name, script in PEERS.items():
         out["peers"][name] = _peer(name, script, path, options, out["versions"])
+    return out
+
+
+def replicates(path: Path, options: Options) -> list[dict[str, Any]]:
+    """Seconds and memory with replicate weights in a file, against their size in memory.
+
+    They are made up, as the records have none: an ACS weight is multiplied by 0.3, 1 or 1.7.
+    """
+    rng = np.random.default_rng(80)
+    frame = pl.read_parquet(path).head(REPLICATE_ROWS // 10 if options.quick else REPLICATE_ROWS)
+    out = []
+    for count in REPLICATES:
+        factors = rng.choice([0.3, 1.0, 1.0, 1.7], (len(frame), count))
+        weights = np.rint(factors * frame["w"].to_numpy()[:, None])
+        columns = pl.from_numpy(weights, schema=[f"PWGTP{k + 1}" for k in range(count)])
+        wide = options.work / "replicates.parquet"
+        frame.hstack(columns).write_parquet(wide)
+        size = {"rows": len(frame), "count": count, "columns_mib": columns.estimated_size("mb")}
+        out.append(size | in_a_process("growth_task.py", "replicates", wide))
     return out
 
 

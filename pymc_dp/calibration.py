@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import xarray as xr
@@ -31,7 +31,23 @@ ESTIMATORS = (
     "noisy direct estimate, smoothed",
 )
 
+# Beyond, the smoothed draw of a tempered joint release loses more than a millionth to rounding: it
+# is computed with a relative error of about 1e-16 times this.
+MOST_RAISED = 1e10
 _STEPS = 2_000  # a step of tempering halves the distance to the answer: 60 are plenty
+
+
+def refuse_booleans(**given: Any) -> None:
+    """Refuse True and False in place of numbers.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument.
+    """
+    for name, value in given.items():
+        if np.asarray(value).dtype.kind == "b":
+            raise ValueError(f"{name} must be a positive finite number, not True or False")
 
 
 def own_prices(law: ReleaseLaw, sensitivity: Array, bound: float) -> Array:
@@ -66,7 +82,8 @@ def calibrate_law(
     ------
     ValueError
         If the method is unknown, or the target is not positive, finite and above what the
-        lattice's own rounding costs (about 1e-30 times the number of areas).
+        lattice's own rounding costs (about 1e-26 times the number of areas), or so low that
+        tempering would have to raise a sampling variance by more than ten orders of magnitude.
     """
     if method not in get_args(Method):
         raise ValueError(f"method must be 'temper', 'noise' or 'scale', not {method!r}")
@@ -118,7 +135,13 @@ def _temper(law: ReleaseLaw, sensitivity: Array, bound: float, target: float) ->
             return found
         step = np.zeros(first.size)
         step[sampled] = np.maximum(np.log(rho[sampled] / target) / 2, 0.0)
-        raised += step
+        raised += step  # from below, so that the answer is no lower
+        if law.mechanism == "joint" and raised.max() > math.log(MOST_RAISED):
+            raise ValueError(
+                f"tempering to rho {target:.3g} would raise sampling variances by more than "
+                f"{MOST_RAISED:.0e}, where rounding spoils the smoothed draw: take "
+                "method='noise' or method='scale', or a larger target"
+            )
         if step.max() < 1e-13:  # within rounding of the fixed point: go past it, a little
             raised[raised > 0] += nudge
             nudge *= 2

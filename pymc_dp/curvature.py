@@ -35,6 +35,7 @@ class Curvature(Enum):
 
 CONSTANT, AFFINE, CONVEX, CONCAVE = list(Curvature)[:4]
 NOTHING = Curvature.UNKNOWN
+CONCAVE_KINDS = (CONSTANT, AFFINE, CONCAVE)
 FLIPPED = {CONVEX: CONCAVE, CONCAVE: CONVEX}
 Bends = Sequence[Curvature]
 

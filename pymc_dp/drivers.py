@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,8 @@ def guarantee_drivers(direct: xr.Dataset, guarantee: xr.Dataset) -> xr.Dataset:
     Raises
     ------
     ValueError
-        If ``n`` or ``n_eff`` is missing or not positive in an area with a price.
+        If ``n`` or ``n_eff`` is missing or not positive in an area with a price, or `direct`
+        names another unit than the guarantee.
 
     Notes
     -----
@@ -79,6 +80,7 @@ def guarantee_drivers(direct: xr.Dataset, guarantee: xr.Dataset) -> xr.Dataset:
     1.0
     """
     record = read_record(guarantee.attrs)
+    _check_unit(direct.attrs.get("unit", record["unit"]), record)
     sampled = guarantee["sensitivity"].values > 0
     area = guarantee["area"].values[sampled]
     rho = record_price(guarantee, record).values[sampled]
@@ -146,7 +148,9 @@ def record_guarantee(
     Raises
     ------
     ValueError
-        If weights are missing, infinite or negative, or areas are not in the guarantee.
+        If weights are missing, infinite or negative, areas are not in the guarantee, or the
+        records are not those of the guarantee: of another unit, or with a larger share of an
+        area's weight than its sensitivity allows. That takes the outcome's declared range.
 
     Examples
     --------
@@ -162,6 +166,8 @@ def record_guarantee(
     import narwhals as nw
 
     areas, units = ([k] if isinstance(k, str) else list(k or ()) for k in (area, unit))
+    record = read_record(guarantee.attrs)
+    _check_unit(" ".join(units) or "record", record)
     frame = nw.from_native(data, eager_only=True)
     w = pd.Series(frame.get_column(weight).to_numpy().astype(float))
     bad = ~(np.isfinite(w) & (w >= 0))
@@ -176,7 +182,7 @@ def record_guarantee(
         total = w.groupby([label, who], sort=False).sum()
         label, w = pd.Series(total.index.get_level_values(0)), total.reset_index(drop=True)
 
-    record = read_record(guarantee.attrs)
+    _check_shares(w, label, guarantee, record["bounds"])
     price = record_price(guarantee, record).to_series()
     price.index = pd.Index(text_labels(price.index))
     # The unit with the largest weight of an area has the area's price.
@@ -200,6 +206,35 @@ def record_guarantee(
     )
     result["average"].attrs["note"] = "an average; the guarantee is the worst case"
     return result
+
+
+def _check_unit(unit: str, record: Mapping[str, Any]) -> None:
+    if unit != record["unit"]:
+        raise ValueError(f"the guarantee protects the unit {record['unit']!r}, not {unit!r}")
+
+
+def _check_shares(
+    w: pd.Series, label: pd.Series, guarantee: xr.Dataset, bounds: Sequence[float] | None
+) -> None:
+    """Refuse weights whose largest share of an area moves it by more than the guarantee covers."""
+    if bounds is None:
+        raise ValueError(
+            "the guarantee declares no range of the outcome, so nothing tells that these are its "
+            "records: declare it in sensitivity.attrs['outcome_bounds']"
+        )
+    if "sensitivity" not in guarantee:
+        raise ValueError("the guarantee has no sensitivity by area")
+    grouped = w.groupby(label)
+    share = (grouped.max() / grouped.sum()).fillna(0.0)  # weights of 0 alone move nothing
+    allowed = guarantee["sensitivity"].to_series()
+    allowed.index = pd.Index(text_labels(allowed.index))
+    moved = share * (bounds[1] - bounds[0])
+    above = moved > allowed.reindex(share.index) * (1 + 1e-9)
+    if above.any():
+        raise ValueError(
+            f"in {above.sum()} areas the heaviest unit has more of the weight than the guarantee's "
+            f"sensitivity allows, so these are not its records: {name_some(share.index[above])}"
+        )
 
 
 def _by_label(direct: xr.Dataset, name: str, area: np.ndarray) -> np.ndarray:

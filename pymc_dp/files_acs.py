@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
@@ -18,6 +19,11 @@ from pymc_dp.states import state_code
 REPLICATES = 80
 # Larger than any file's block of columns needs to be: bounds what is held as text at a time.
 CHUNK = 200_000
+# Years in which the codes in the column PUMA became those of another census.
+NEW_CODES = (2012, 2022)
+# Serial numbers that say their year: 2019HU0000123; 13 digits before 2018, in five-year files.
+DATED = r"^(20\d\d)(?:HU|GQ|\d{9}$)"
+NO_YEAR = "no year"
 
 
 def read_acs_pums(
@@ -36,7 +42,8 @@ def read_acs_pums(
     ----------
     paths : path or sequence of paths
         Person files as the Census Bureau offers them, CSV or zip: ``csv_pwa.zip`` of a state,
-        ``csv_pus.zip`` of the nation, or several; of one-year files, any year.
+        ``csv_pus.zip`` of the nation, or several; of one-year files, any year. Several years only
+        with PUMAs of one vintage: up to 2011, 2012 to 2021, or from 2022 on.
     state : str or int, or a sequence of them, optional
         FIPS codes (53) or abbreviations ("wa") of the states to keep. A state without any record is
         an error. Default: all.
@@ -61,7 +68,15 @@ def read_acs_pums(
     ValueError
         A household file, a file of several years with two vintages of PUMAs, or one without the
         columns needed; codes that are not codes of states and PUMAs; records of none of the states
-        asked for; a zip without a CSV file. The message says what the file is.
+        asked for; a zip without a CSV file. The message says what the file is. Files that do not
+        go together: of years whose PUMAs have different vintages, or with a household in common.
+
+    Notes
+    -----
+    The same code of a PUMA is another area in another vintage, so the year of each household is
+    read from its `SERIALNO`. One-year files from before 2018 do not say their year there: they are
+    refused beside 2022 or later only, so do not put those up to 2011 beside later ones. They also
+    begin their numbers anew every year, so that two of them seem to have households in common.
 
     Examples
     --------
@@ -76,22 +91,30 @@ def read_acs_pums(
     """
     wanted = {state_code(s) for s in _listed(state)}
     weights = [f"PWGTP{k}" for k in range(1, REPLICATES + 1)] if replicate_weights else []
-    numbers, parts = ["PWGTP", "POVPIP", *weights], []
+    numbers = ["PWGTP", "POVPIP", *weights]
+    parts: list[pd.DataFrame] = []
     found: set[str] = set()
+    files: list[tuple[str, pd.Series]] = []
     for path in _listed(paths):
         for name, file in _csv_files(Path(fspath(path))):
+            start = len(parts)
             with file as opened:
                 for chunk in _read_chunks(opened, name, numbers, columns):
                     part = _persons(chunk, name, numbers, columns)
                     states = part["puma"].str[:2]
                     found |= set(states.unique())
                     parts.append(part[states.isin(wanted)] if wanted else part)
+            if serials := [part["SERIALNO"].drop_duplicates() for part in parts[start:]]:
+                label = str(Path(fspath(path)).parent / name)
+                files.append((label, pd.concat(serials).drop_duplicates().dropna()))
     if absent := sorted(wanted - found):
         raise ValueError(
             f"no records of state {name_some(absent)}; the files hold {name_some(sorted(found))}"
         )
     if not found:
         raise ValueError("the files hold no records")
+    _check_years(files)
+    _check_overlap(files)
     persons = pd.concat(parts, ignore_index=True)
     persons.attrs["unit"] = "SERIALNO"
     return persons
@@ -172,6 +195,37 @@ def _check_header(header: list[str], name: str, needed: Sequence[str]) -> str:
     if absent:
         raise ValueError(f"{name}: not a person file of the ACS, no column {name_some(absent)}")
     return str(state)
+
+
+def _check_years(files: Sequence[tuple[str, pd.Series]]) -> None:
+    """Refuse years whose codes of PUMAs have different vintages: one code, two areas."""
+    years = [
+        set(serials.str.extract(DATED, expand=False).fillna(NO_YEAR).unique())
+        for _, serials in files
+    ]
+    every = set().union(*years)
+    vintages = {bisect(NEW_CODES, int(year)) for year in every - {NO_YEAR}}
+    latest = len(NEW_CODES)
+    if len(vintages) > 1 or (latest in vintages and NO_YEAR in every):
+        both = zip(files, years, strict=True)
+        held = [f"{label} ({', '.join(sorted(y))})" for (label, _), y in both if y]
+        raise ValueError(
+            "records of years with different vintages of PUMAs (up to 2011, 2012 to 2021, from "
+            f"2022 on), whose codes do not go together: {name_some(held)}; read them apart"
+        )
+
+
+def _check_overlap(files: Sequence[tuple[str, pd.Series]]) -> None:
+    """Refuse a household in two files: each of its persons would count twice."""
+    serials = pd.concat([serials for _, serials in files])
+    twice = serials[serials.duplicated()].unique()
+    if twice.size:
+        held = [label for label, serials in files if serials.isin(twice).any()]
+        raise ValueError(
+            f"{twice.size} households (SERIALNO) are in more than one of the files "
+            f"{name_some(held)}: give each file once; one-year files from before 2018 number "
+            "their households anew every year, so read those apart"
+        )
 
 
 def _persons(

@@ -2,45 +2,58 @@
 
 With ``y_j ~ N(theta_j, D_j)`` and a log-concave prior, the posterior variance of ``theta_j`` is at
 most ``D_j`` whatever the data, so one draw of all areas is ``s_j / sqrt(D_j)``-Gaussian
-differentially private for a record of area j (design 2.3). The draw itself comes from a sampler.
+differentially private for a record of area j (design 2.3). The draw itself comes from a sampler,
+whose fit must be one of this model: of its data, and no wider than the bound allows.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
 
 from pymc_dp import io, privacy
+from pymc_dp.advice import constrained, obstacles
 from pymc_dp.checks import name_some
 from pymc_dp.convergence import check_convergence
-from pymc_dp.curvature import Curvature, curvature
+from pymc_dp.curvature import CONCAVE_KINDS, curvature
 from pymc_dp.degree import polynomial_degree
 from pymc_dp.guarantee import DELTAS, ORDERS, joint_figures, worded
 from pymc_dp.law import Mechanism
 from pymc_dp.linear_gaussian import TOLERANCE, read_linear
 from pymc_dp.posterior import Array
 from pymc_dp.recognition import labels_of, opened, refuse_hidden_data
-from pymc_dp.symbolic import NotLinearGaussianError
+from pymc_dp.symbolic import NotLinearGaussianError, observed_variable
 
-CONCAVE = (Curvature.CONSTANT, Curvature.AFFINE, Curvature.CONCAVE)
 BOUND = (
     "log-concave: s_j^2 / (2 D_j), an upper bound for any log-concave prior; the draw is one of "
     "the user's sampler, taken as an exact draw from the posterior, without lattice noise"
 )
+# Chance that a sound fit looks wider than the bound allows.
+CHANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class LogConcaveReading:
-    """Direct estimates, their sampling variances and labels; (m,), NaN where there is none."""
+    """Direct estimates, their sampling variances and labels; (m,), NaN where there is none.
+
+    ``values`` are those that the model holds, by name: observed variables, ``pm.Data``, and what
+    is held constant; ``observed`` is the name of the confidential ones.
+    """
 
     area: np.ndarray
     estimate: Array = field(repr=False)
     sampling_variance: Array = field(repr=False)
+    observed: str
+    values: Mapping[str, np.ndarray] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -78,16 +91,19 @@ def read_log_concave(
     if density > 2 or mean > 1:
         raise NotLinearGaussianError(
             f"the likelihood of {symbolic.observed!r} is not proven Gaussian with the target for "
-            f"its mean ({obstacle or 'degree'})"
+            f"its mean ({obstacle or 'degree'}){constrained(model, symbolic)}"
         )
     prior = {name: f for name, f in symbolic.factors.items() if name != symbolic.observed}
     for name, factor in prior.items():
         if polynomial_degree([factor], [symbolic.data])[0][0] > 0:
             raise NotLinearGaussianError(f"the prior term of {name!r} depends on the data")
-        if curvature([factor], latents)[0] not in CONCAVE:
+        if curvature([factor], latents)[0] not in CONCAVE_KINDS:
+            hint = ""
+            free = [n for n in obstacles(model, observed) if model.rvs_to_transforms[model[n]]]
+            if free:
+                hint = f"; hold {name_some(free)} constant with fixed={{{free[0]!r}: value}}"
             raise NotLinearGaussianError(
-                f"the prior term of {name!r} is not proven log-concave in the latents; hold its "
-                "scale constant with fixed=..., or see which distributions are log-concave"
+                f"the prior term of {name!r} is not proven log-concave in the latents{hint}"
             )
     linear = read_linear(replace(symbolic, factors={symbolic.observed: likelihood}))
     index = linear.direct_index()
@@ -101,7 +117,21 @@ def read_log_concave(
     m = linear.target.shape[0]
     estimate, variance = np.full(m, np.nan), np.full(m, np.nan)
     estimate[index], variance[index] = symbolic.values, 1 / weight
-    return LogConcaveReading(labels_of(model, target, m), estimate, variance)
+    area, name = labels_of(model, target, m), observed_variable(model, observed).name
+    return LogConcaveReading(area, estimate, variance, name, _values(model))
+
+
+def _values(model: pm.Model) -> dict[str, np.ndarray]:
+    """Observed values and constants that have a name in the model."""
+    named = {rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    named |= {v.name: v for v in model.data_vars}
+    found: dict[str, np.ndarray] = {}
+    for name, variable in named.items():
+        if isinstance(variable, Constant):
+            found[name] = np.asarray(variable.data)
+        elif isinstance(variable, SharedVariable):
+            found[name] = np.asarray(variable.get_value())
+    return found
 
 
 def log_concave_dataset(
@@ -146,7 +176,8 @@ def sampled_draw(idata: Any, target: str, reading: LogConcaveReading) -> Array:
     Raises
     ------
     ValueError
-        If the fit lacks the target, has other areas, or has not converged.
+        If the fit lacks the target, has other areas or other data, has not converged, or is
+        wider than any fit of the model can be.
     """
     if idata is None or "posterior" not in io.groups(idata):
         raise ValueError(
@@ -159,8 +190,68 @@ def sampled_draw(idata: Any, target: str, reading: LogConcaveReading) -> Array:
     labels = [str(v) for v in draws.coords[draws.dims[2]].values] if draws.ndim == 3 else []
     if labels != list(reading.area):
         raise ValueError(f"{target!r} in idata has other areas than the model: {name_some(labels)}")
+    _check_data(idata, reading)
     check_convergence(idata, [target])
     values = draws.values.reshape(-1, reading.area.size)
     if not np.isfinite(values).all():
         raise ValueError(f"{(~np.isfinite(values)).sum()} draws of {target!r} are not finite")
+    _check_spread(draws, reading)
     return np.asarray(values[[secrets.randbelow(len(values))]], dtype=float)
+
+
+def _check_data(idata: Any, reading: LogConcaveReading) -> None:
+    """Refuse a fit of other data, whose draw has another law and another price."""
+    kept: dict[str, np.ndarray] = {}
+    for group in ("constant_data", "observed_data"):
+        if group in io.groups(idata):
+            kept |= {str(k): v.values for k, v in io.read_group(idata, group).data_vars.items()}
+    if reading.observed not in kept:
+        raise ValueError(
+            f"idata has no {reading.observed!r} in a group 'observed_data', so nothing tells that "
+            "it is a fit of the model's data: take what pm.sample returns"
+        )
+    other = [
+        name
+        for name, values in reading.values.items()
+        if name in kept
+        and not (
+            kept[name].dtype.kind in "biuf"
+            and np.array_equal(kept[name].ravel(), values.ravel(), equal_nan=True)
+        )
+    ]
+    if other:
+        raise ValueError(f"idata is a fit of other data: {name_some(other)} differ from the model")
+    sampled = [v for v in reading.values if v in io.read_group(idata, "posterior")]
+    if sampled:
+        raise ValueError(
+            f"idata has draws of {name_some(sampled)}, which this release holds constant: fit the "
+            "model with the same constants, as pm.do makes it"
+        )
+
+
+def _check_spread(draws: xr.DataArray, reading: LogConcaveReading) -> None:
+    r"""Refuse a fit that is clearly wider than the bound that the price rests on.
+
+    Under the model, theta_j is more log-concave than a normal of variance ``D_j``, so any convex
+    function of ``theta_j`` minus its mean expects at most what it does of that normal (Harge
+    2004, Probability Theory and Related Fields 130: 415-440). Sums of squares of n draws thus
+    have the tail of a chi square: with probability ``1 - exp(-t)`` their mean is below
+    ``D_j (1 + 2 sqrt(t / n) + 2 t / n)`` (Laurent and Massart 2000, Annals of Statistics 28:
+    1302-1338, lemma 1), all areas with ``exp(-t) = CHANCE / m``. For n stands the effective
+    sample size of the squares, at most the number of draws: the fewer, the wider the allowance.
+    """
+    import arviz as az
+
+    square = (draws - draws.mean(("chain", "draw"))) ** 2
+    effective = io.as_dataset(az.ess(xr.Dataset({"square": square}), method="mean"))["square"]
+    n = np.minimum(effective.values, draws.sizes["chain"] * draws.sizes["draw"])
+    seen = np.isfinite(reading.sampling_variance)
+    t = math.log(seen.sum() / CHANCE)
+    allowed = reading.sampling_variance * (1 + 2 * np.sqrt(t / n) + 2 * t / n)
+    # Written so that NaN is too wide.
+    wide = seen & ~(square.mean(("chain", "draw")).values <= allowed)
+    if wide.any():
+        raise ValueError(
+            f"the fit varies more than its model allows in {wide.sum()} areas: "
+            f"{name_some(reading.area[wide])}; it is no fit of this model, or has not converged"
+        )

@@ -9,6 +9,7 @@ posterior mean would give the mean away through the support of the draw.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterator
@@ -72,7 +73,8 @@ def noisy_statistics(plan: Plan, y: Array, distance: float, claimed: float, draw
     y : ndarray of shape (m,)
         Direct estimates, zero where there is no sample.
     distance : float
-        Largest distance between the computed statistics of neighbouring data sets.
+        Largest distance between the statistics of neighbouring data sets on the lattice, rounding
+        to it included.
     claimed : float
         The zCDP price of one draw that the caller states; OpenDP's own map must not exceed it.
     draws : int
@@ -96,8 +98,9 @@ def noisy_statistics(plan: Plan, y: Array, distance: float, claimed: float, draw
     statistic = plan.statistic(y)
     if statistic.shape != (plan.size,) or not np.isfinite(statistic).all():
         raise ValueError("the statistic to be released is not finite")  # OpenDP would accept it
-    # OpenDP rounds its figure up once more, in the last places.
-    if _gaussian(plan.size).map(distance) > claimed * (1 + 1e-9):
+    # OpenDP adds by itself what rounding to the lattice costs, and rounds up in the last places.
+    unrounded = max(distance - SPACING * math.sqrt(plan.size), 0.0)
+    if _gaussian(plan.size).map(unrounded) > claimed * (1 + 1e-9):
         raise RuntimeError("OpenDP prices this release above the claim; nothing was drawn")
 
     def draw(block: Array) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.area_level import area_data
+from pymc_dp.calibration import refuse_booleans
 from pymc_dp.checks import FROM_ANSWERS, declared_bounds
 from pymc_dp.noise import EXPONENT, NORM_SLACK, SPACING, DirectPlan, noisy_statistics, price
 from pymc_dp.posterior import Array
@@ -96,7 +97,8 @@ def private_direct(
     >>> noisy["variance"].values.round(6)
     array([0.0014, 0.0036])
     """
-    if isinstance(rho, bool) or not (math.isfinite(rho) and rho > 0):
+    refuse_booleans(rho=rho)
+    if not (math.isfinite(rho) and rho > 0):
         raise ValueError("rho must be a positive finite number")
     if "sensitivity" not in direct:
         raise ValueError("direct needs the variable 'sensitivity'")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -169,7 +170,7 @@ def planned_release(
     """The release of a plan, with a constant in place of every direct estimate.
 
     For what can be asked without drawing: the guarantee, calibration and its report. A draw from
-    it would be a draw about nobody.
+    it would be a draw about nobody, and is refused.
 
     Parameters
     ----------
@@ -225,12 +226,14 @@ def planned_release(
         sigma_u=float(sigma_u),
         beta_prior=beta_prior,
     )
-    return PrivateRelease(
+    release = PrivateRelease(
         model,
         areas["sensitivity"].assign_attrs(attrs),
         mechanism=mechanism,
         assumptions=assumptions,
     )
+    release._parts = replace(release._parts, planned=True)
+    return release
 
 
 def pool(areas: xr.Dataset, groups: Mapping[str, str] | pd.Series) -> xr.Dataset:

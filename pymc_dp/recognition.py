@@ -10,27 +10,29 @@ The numbers are computed in interpreted NumPy: compiled PyTensor code may use fa
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pymc as pm
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 
+from pymc_dp.advice import advice
+from pymc_dp.advice import variance_components as variance_components
 from pymc_dp.arrow import read_arrow
 from pymc_dp.checks import name_some, text_labels
 from pymc_dp.degree import ZERO_SUM, polynomial_degree
 from pymc_dp.derivatives import interpreted
+from pymc_dp.hidden_data import refuse_hidden_data as refuse_hidden_data
+from pymc_dp.impossible import refuse_impossible, refuse_impossible_values
 from pymc_dp.linear_gaussian import LinearGaussian, read_linear
 from pymc_dp.neighbours import check_neighbours
 from pymc_dp.posterior import Array, GaussianPosterior
 from pymc_dp.symbolic import NotLinearGaussianError as NotLinearGaussianError
-from pymc_dp.symbolic import SymbolicModel, observed_variable, symbolic_model
+from pymc_dp.symbolic import SymbolicModel, symbolic_model
+from pymc_dp.symbolic import labels_of as labels_of
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,16 @@ class LinearReading:
     shape: tuple[int, ...]
 
 
-def hold(model: pm.Model, values: Mapping[str, float | Array]) -> pm.Model:
-    """Hold free variables at constants; the model itself is left as it is."""
+def hold(model: pm.Model, values: Mapping[str, float | Array], *, fitted: bool = False) -> pm.Model:
+    """Hold free variables at constants; the model itself is left as it is.
+
+    Values of a fit come from the answers: no message shows them.
+
+    Raises
+    ------
+    ValueError
+        If a name is no free variable, or its own distribution cannot take the value.
+    """
     unknown = [name for name in values if name not in {v.name for v in model.free_RVs}]
     if unknown:
         raise ValueError(
@@ -73,43 +83,19 @@ def hold(model: pm.Model, values: Mapping[str, float | Array]) -> pm.Model:
     for name, value in values.items():
         if not np.isfinite(np.asarray(value, dtype=float)).all():
             raise ValueError(f"the value to hold {name!r} at is not finite")
-    return pm.do(model, dict(values)) if values else model
+    if not values:
+        return model
+    held = pm.do(model, dict(values))
+    for name, value in values.items():
+        shown = "its posterior mean" if fitted else _shown(value)
+        held[name].tag.held = f"{name!r} cannot be held at {shown}"
+    refuse_impossible_values(model, held, values)
+    return held
 
 
-def variance_components(model: pm.Model, observed: str | None = None) -> list[str]:
-    """Free variables with a range of their own that scale the rest: what has to be held fixed.
-
-    A variable with a value transform (positive, within an interval, a covariance) with which, in
-    its own scale, the rest of the log density is no quadratic. An effect or coefficient whose
-    prior is not normal is none: held at its mean it would leave the release without its spread.
-    """
-    found = obstacles(model, observed)
-    if not found:
-        return []
-    held = pm.do(model, {name: np.ones(tuple(model[name].shape.eval())) for name in found})
-    if not held.free_RVs:
-        return []
-    symbolic = symbolic_model(held, held.free_RVs[0].name, observed)
-    joint, rest = sum(symbolic.factors.values()), [*symbolic.latents.values(), symbolic.data]
-    return [
-        name
-        for name in found
-        if model.rvs_to_transforms.get(model[name]) is not None
-        and polynomial_degree([joint], [held[name], *rest])[0][0] > 2
-    ]
-
-
-def obstacles(model: pm.Model, observed: str | None = None) -> list[str]:
-    """Free variables in which the log density is no polynomial of degree two."""
-    if not model.free_RVs:
-        return []
-    symbolic = symbolic_model(model, model.free_RVs[0].name, observed)
-    joint = sum(symbolic.factors.values())
-    return [
-        name
-        for name, latent in symbolic.latents.items()
-        if polynomial_degree([joint], [latent])[0][0] > 2
-    ]
+def _shown(value: float | Array) -> str:
+    numbers = np.atleast_1d(np.asarray(value, dtype=float)).ravel()
+    return f"{numbers[0]:g}" if numbers.size == 1 else f"{numbers.min():g} to {numbers.max():g}"
 
 
 def read_model(
@@ -174,6 +160,7 @@ def opened(model: pm.Model, target: str, observed: str | None) -> SymbolicModel:
             UserWarning,
             stacklevel=5,  # who made the PrivateRelease
         )
+    refuse_impossible(model, symbolic)
     return symbolic
 
 
@@ -191,18 +178,7 @@ def _prove(model: pm.Model, symbolic: SymbolicModel, observed: str | None) -> No
     (density, target), obstacle = polynomial_degree([joint, symbolic.target], variables)
     if density <= 2 and target <= 1:
         return
-    free = variance_components(model, observed)
-    hint = ""
-    if free:
-        hint = (
-            f"; hold the variance component {name_some(free)} constant with "
-            f"fixed={{{free[0]!r}: value}}, or pass idata to hold it at its posterior mean"
-        )
-    elif names := obstacles(model, observed):
-        hint = (
-            f"; it is no quadratic in {name_some(names)}: hold a scale constant with fixed=...; "
-            "for effects with a log-concave prior, bound='log-concave' gives a bound"
-        )
+    hint = advice(model, symbolic, observed)
     what = "log density" if density > 2 else f"target {symbolic.target_name!r}"
     reason = f"first obstacle: {obstacle}" if obstacle else f"degree {max(density, target):.0f}"
     raise NotLinearGaussianError(
@@ -230,65 +206,3 @@ def _check_sums_to_zero(symbolic: SymbolicModel) -> None:
                 "the log density asserts of effects that they sum to zero, which they need not do: "
                 "use pm.ZeroSumNormal as a variable of the model"
             )
-
-
-def refuse_hidden_data(model: pm.Model, symbolic: SymbolicModel) -> None:
-    """Refuse a constant that follows the observed data: a dependence no derivative shows.
-
-    The model's own graph is walked, with the graphs inside its operations, and the log density's:
-    a distribution of the user's own may keep a constant in either alone.
-    """
-    y = symbolic.values - symbolic.values.mean()
-    own = model.rvs_to_values[observed_variable(model, symbolic.observed)]
-    if y.size < 3 or np.ptp(symbolic.values) == 0:
-        return
-    public = [model.rvs_to_values[rv] for rv in model.observed_RVs]
-    roots = [*model.basic_RVs, *model.deterministics, *model.potentials, *public]
-    for node in _with_inner([*roots, *symbolic.factors.values(), symbolic.target]):
-        if node.owner is not None or node is own:
-            continue
-        value = node.data if isinstance(node, Constant) else getattr(node, "get_value", dict)()
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu":
-            continue
-        if _follows(value.ravel(), y) or _contains(value.ravel(), symbolic.values):
-            raise NotLinearGaussianError(
-                f"a constant of the model follows the observed {symbolic.observed!r} exactly: "
-                "the target may depend on the data in a way that cannot be seen; build it from "
-                "the observed variable or from the pm.Data that holds it"
-            )
-
-
-def _follows(value: Array, y: Array) -> bool:
-    """Correlation one with the centred data: the data, or centred, scaled or shifted."""
-    if value.size != y.size or np.ptp(value) == 0:
-        return False
-    x = value - value.mean()
-    return bool(abs(x @ y) >= (1 - 1e-12) * np.sqrt((x @ x) * (y @ y)))
-
-
-def _contains(value: Array, observed: Array) -> bool:
-    """Whether a larger constant holds every observed value, which must not be mere counts."""
-    kinds = np.unique(observed)
-    telling = kinds[kinds != np.round(kinds)].size >= 3
-    return bool(telling and value.size > observed.size and np.isin(kinds, value).all())
-
-
-def _with_inner(roots: Sequence[Variable]) -> list[Variable]:
-    """The ancestors of the roots, and those in the graphs inside their operations."""
-    found: list[Variable] = []
-    for v in ancestors(roots):
-        found.append(v)
-        if isinstance(getattr(v.owner, "op", None), HasInnerGraph):
-            found += _with_inner(v.owner.op.inner_outputs)
-    return found
-
-
-def labels_of(model: pm.Model, name: str, size: int) -> np.ndarray:
-    """Labels of a variable's entries: its coordinates, joined by a space, else their numbers."""
-    dims: Sequence[Any] = model.named_vars_to_dims.get(name, ())
-    coords = [model.coords.get(d) for d in dims]
-    if coords and all(c is not None for c in coords):
-        labels = text_labels(itertools.product(*map(text_labels, coords)))
-        if len(labels) == size:
-            return np.asarray(labels, dtype=str)
-    return np.asarray([str(i) for i in range(size)], dtype=str)

@@ -7,9 +7,11 @@ are only ever added to, so that later versions read earlier records.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
+
+from pymc_dp.checks import name_some
 
 ASSUMPTIONS = ("weights", "sampling_variance", "sigma_u", "covariates", "universe")
 SCHEMA_VERSION = 1
@@ -80,6 +82,25 @@ def variance_components(
         name: "fixed" if name in assumptions else "plug-in"
         for name in ("sigma_u", "sampling_variance")
     }
+
+
+def check_plugged_in(assumptions: Mapping[str, str], plugged_in: Collection[str]) -> None:
+    """Refuse public sampling variances beside a fit, where the model does not tell them apart.
+
+    In a model of any shape what was plugged in may be an error variance as well as one of effects.
+
+    Raises
+    ------
+    ValueError
+        Naming what was plugged in.
+    """
+    if plugged_in and "sampling_variance" in assumptions:
+        raise ValueError(
+            f"{name_some(plugged_in)} held at posterior means under idata may be part of the "
+            "sampling variances of this model, which then cannot be declared public: hold "
+            "variance components with fixed=..., or leave 'sampling_variance' out of the "
+            "assumptions"
+        )
 
 
 def claim_kind(components: Mapping[str, str]) -> Claim:

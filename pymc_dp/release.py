@@ -62,13 +62,15 @@ class PrivateRelease:
         ``sampling_variance``, ``sigma_u``, ``covariates``, ``universe``. The claim is formal
         when ``sampling_variance`` and ``sigma_u`` both have a source, else conditional. A source
         for variances that :func:`hajek` computed from the answers is refused. In a model of your
-        own, ``sigma_u`` stands for every variance component held fixed.
+        own, ``sigma_u`` stands for every variance component held fixed; where some are plugged
+        in, a source for ``sampling_variance`` is refused too unless the model is Fay-Herriot.
     observed : str, optional
         The confidential observed variable, where the model has several; the others are public.
     bound : {"log-concave"}, optional
         For a Gaussian likelihood of direct estimates with any log-concave prior (Laplace effects,
         say): the bound ``s_j^2 / (2 D_j)`` in place of an exact price. The draw is then one of
-        `idata`'s, taken as an exact draw from the posterior, which the record says.
+        `idata`'s, taken as an exact draw from the posterior, which the record says. The fit must
+        keep its data, as ``pm.sample`` does, and is good for one draw.
 
     Raises
     ------
@@ -267,13 +269,18 @@ class PrivateRelease:
         Raises
         ------
         ValueError
-            If the container already has a release, ``draws`` is not a positive integer, or this
-            object has drawn before without a ledger.
+            If the container already has a release, ``draws`` is not a positive integer, this is
+            a plan, or this object has drawn before without a ledger, or under a bound at all.
         BudgetExceeded
             If the ledger's budget does not cover the price.
         """
         if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
             raise ValueError("draws must be a positive integer")
+        if self._parts.planned:
+            raise ValueError(
+                "this is a plan, which holds no outcomes: a draw would be about nobody. Make a "
+                "PrivateRelease of the model with its direct estimates, and draw from that"
+            )
         if draws > 1 and isinstance(self._law, LogConcaveLaw):
             raise ValueError("draws of a sampler are not independent: draws=1")
         container = idata if idata is not None else self._idata
@@ -283,6 +290,11 @@ class PrivateRelease:
         # A fit that cannot be used is refused before its draw is paid for.
         sampled = self._sampled(container)
         with self._lock:
+            if sampled is not None and self._released is not None:
+                raise ValueError(
+                    "this release has been drawn, and two draws of one fit are not independent, so "
+                    "that their prices do not add up: make a new fit and a new PrivateRelease"
+                )
             if ledger is None and self._released is not None:
                 raise ValueError(
                     "this release has been drawn; a second draw costs its price again: declare "

@@ -46,7 +46,7 @@ def hold_components(
         raise ValueError(f"the posterior of idata lacks {name_some(missing)}")
     diagnostics = check_convergence(idata, free)
     means = {name: posterior[name].mean(("chain", "draw")).values for name in free}
-    return hold(held, means), diagnostics
+    return hold(held, means, fitted=True), diagnostics
 
 
 Law = ReleaseLaw | LinearLaw | LogConcaveLaw

@@ -16,6 +16,7 @@ from pymc_dp.calibration import (
     calibrate_law,
     calibrated_coordinates,
     calibration_report,
+    refuse_booleans,
     rho_of_epsilon,
 )
 from pymc_dp.changes import moves_several
@@ -26,7 +27,7 @@ from pymc_dp.log_concave import BOUND, LogConcaveLaw, LogConcaveReading, read_lo
 from pymc_dp.noise import EXPONENT
 from pymc_dp.posterior import Array
 from pymc_dp.recognition import LinearReading, Reading, read_model
-from pymc_dp.record import check_assumptions, claim_kind, claim_words
+from pymc_dp.record import check_assumptions, check_plugged_in, claim_kind, claim_words
 from pymc_dp.record import variance_components as component_kinds
 from pymc_dp.release_inputs import Law, calibration_target, hold_components, priced
 
@@ -45,6 +46,7 @@ class Ingredients:
     read: Reading | LinearReading | LogConcaveReading = field(repr=False)
     idata: Any = field(repr=False)
     report: xr.Dataset | None = None
+    planned: bool = False  # there are no outcomes: a constant is in place of each of them
 
     @property
     def label(self) -> str:
@@ -96,6 +98,8 @@ def gather(
         reading = read_model(held, target, observed, arrow=not moves_several(sensitivity))
     else:
         reading = read_log_concave(held, target, observed)
+    if isinstance(reading, LinearReading):
+        check_plugged_in(declared, plugged_in)
     parts = priced(reading, sensitivity, mechanism)
     claim = claim_kind(components)
     facts = {
@@ -139,6 +143,7 @@ def calibrated(
 ) -> Ingredients:
     """The same release with a law that meets a target, and the report on it."""
     before = parts.modelled
+    refuse_booleans(rho=rho, epsilon=epsilon, delta=delta)
     asked = calibration_target(rho, epsilon, delta)
     if not isinstance(before, ReleaseLaw):
         raise ValueError(

@@ -6,7 +6,8 @@ in the type, and the confidential observations are one of these inputs. Public o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from pymc.distributions.multivariate import ZeroSumNormalRV
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 
-from pymc_dp.checks import name_some
+from pymc_dp.checks import name_some, text_labels
 from pymc_dp.posterior import Array
 
 
@@ -42,11 +43,13 @@ class NotLinearGaussianError(ValueError):
 class SymbolicModel:
     """A model's log density and target as expressions in fresh inputs.
 
-    ``factors`` maps each random variable's and each potential's name to its term of the log
-    density, ``latents`` each free variable's name to its input; ``data`` is the input of the
-    observed ``values``, ``positions`` the area of each of them where labels tell.
+    ``terms`` maps each random variable's and each potential's name to its term of the log
+    density, entry by entry, and ``factors`` to their sum; ``latents`` maps each free variable's
+    name to its input. ``data`` is the input of the observed ``values``, ``positions`` the area of
+    each of them where labels tell.
     """
 
+    terms: Mapping[str, Variable]
     factors: Mapping[str, Variable]
     latents: Mapping[str, Any]
     observed: str
@@ -119,8 +122,10 @@ def symbolic_model(model: pm.Model, target: str, observed: str | None = None) ->
         raise NotLinearGaussianError(f"PyMC finds no log density: {error}") from error
     expressions = [*terms, *model.replace_rvs_by_values([model[target]])]
     swapped = graph_replace(expressions, swap, strict=False)
+    by_name = dict(zip((v.name for v in variables), swapped[:-1], strict=True))
     return SymbolicModel(
-        factors={v.name: t.sum() for v, t in zip(variables, swapped[:-1], strict=True)},
+        terms=by_name,
+        factors={name: term.sum() for name, term in by_name.items()},
         latents=latents,
         observed=confidential.name,
         data=y,
@@ -179,3 +184,14 @@ def _positions(model: pm.Model, target: str, observed: str) -> np.ndarray | None
     place = {label: i for i, label in enumerate(coords[0])}
     found = [place.get(label, -1) for label in coords[1]]
     return None if -1 in found or len(place) < len(coords[0]) else np.asarray(found, dtype=int)
+
+
+def labels_of(model: pm.Model, name: str, size: int) -> np.ndarray:
+    """Labels of a variable's entries: its coordinates, joined by a space, else their numbers."""
+    dims: Sequence[Any] = model.named_vars_to_dims.get(name, ())
+    coords = [model.coords.get(d) for d in dims]
+    if coords and all(c is not None for c in coords):
+        labels = text_labels(itertools.product(*map(text_labels, coords)))
+        if len(labels) == size:
+            return np.asarray(labels, dtype=str)
+    return np.asarray([str(i) for i in range(size)], dtype=str)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from pymc_dp.checks import name_some
@@ -24,6 +25,8 @@ def trim_weights(
     unit: str | Sequence[str] | None = None,
     design_factor: float = 1.0,
     sigma_u: float | None = None,
+    formula: str = "~ 1",
+    covariates: pd.DataFrame | None = None,
 ) -> tuple[Any, xr.Dataset]:
     """Cut the largest weights of every area, and say what changes.
 
@@ -44,8 +47,9 @@ def trim_weights(
     cap : float, optional
         Cut weights at this value everywhere.
     sigma_u : float, optional
-        For the price of a draw from a model with an intercept; without it the price is that of
-        no shrinkage.
+        Of the model that will be released; without it the price is that of no shrinkage.
+    formula, covariates
+        Of that model, as for :func:`plan`; with `sigma_u` only. Default: an intercept.
 
     Returns
     -------
@@ -54,12 +58,14 @@ def trim_weights(
         again to their sum, which no weighted mean would notice.
     report : xr.Dataset
         On (``stage``, ``area``), stage "before" and "after": ``sensitivity``, ``variance``,
-        ``n_eff``, ``max_weight``, ``sum_weights`` and ``rho``; on ``area``: ``n_trimmed``.
+        ``n_eff``, ``max_weight``, ``sum_weights`` and ``rho``, the ``rho_respondent`` of
+        :func:`plan`; on ``area``: ``n_trimmed``.
 
     Raises
     ------
     ValueError
-        If the rule is not one of the two, or out of range, or as :func:`weight_table` does.
+        If the rule is not one of the two, or out of range; a formula or covariates without
+        `sigma_u`; or as :func:`weight_table` and :func:`plan` do.
 
     Notes
     -----
@@ -84,6 +90,8 @@ def trim_weights(
     given, least = (cap, 0.0) if max_ratio is None else (max_ratio, 1.0)
     if given is None or not (math.isfinite(given) and given >= least and given > 0):
         raise ValueError("max_ratio must be at least 1 and cap positive, both finite")
+    if sigma_u is None and (formula != "~ 1" or covariates is not None):
+        raise ValueError("formula and covariates price a model, which needs sigma_u too")
     options: dict[str, Any] = {
         "weight": weight,
         "area": area,
@@ -111,29 +119,29 @@ def trim_weights(
     else:
         native = frame.with_columns(column.alias(weight)).to_native()
     after = weight_table(native, **options)
-    return native, _report(
-        before, after, np.bincount(code[w > limit], minlength=before.area.size), sigma_u
-    )
-
-
-def _report(
-    before: xr.Dataset, after: xr.Dataset, trimmed: np.ndarray, sigma_u: float | None
-) -> xr.Dataset:
     names = ["sensitivity", "variance", "n_eff", "max_weight", "sum_weights"]
     stages = [
-        stage[names].assign(rho=("area", _price(stage, sigma_u))) for stage in (before, after)
+        stage[names].assign(rho=("area", _price(stage, sigma_u, formula, covariates)))
+        for stage in (before, after)
     ]
+    return native, _report(stages, np.bincount(code[w > limit], minlength=before.area.size))
+
+
+def _report(stages: list[xr.Dataset], trimmed: np.ndarray) -> xr.Dataset:
     report = xr.concat(
         stages, xr.DataArray(["before", "after"], dims="stage", name="stage"), data_vars="all"
     )
     report["n_trimmed"] = ("area", trimmed)
     return report.assign_attrs(
         trimmed_records=int(trimmed.sum()),
-        areas_trimmed=name_some(before["area"].values[trimmed > 0]),
+        areas_trimmed=name_some(report["area"].values[trimmed > 0]),
     )
 
 
-def _price(table: xr.Dataset, sigma_u: float | None) -> np.ndarray:
+def _price(
+    table: xr.Dataset, sigma_u: float | None, formula: str, covariates: pd.DataFrame | None
+) -> np.ndarray:
     if sigma_u is not None:
-        return np.asarray(plan(table, sigma_u=sigma_u)["rho_respondent"].values)
+        planned = plan(table, formula, covariates, sigma_u=sigma_u)
+        return np.asarray(planned["rho_respondent"].values)
     return np.asarray(table["sensitivity"].values ** 2 / (2 * table["variance"].values))

@@ -496,3 +496,38 @@ def test_budgets_of_the_american_community_survey(shared, unit, target, touched,
     if target == 0.5:
         assert rmse["noisy direct estimate, smoothed"] == pytest.approx(0.0134, abs=5e-5)
         assert rmse["smoothed draw"] == pytest.approx(0.0168, abs=5e-5)
+
+
+@pytest.mark.parametrize("mechanism", ["joint", "independent"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("target", [{"rho": 1e-10}, {"epsilon": 1e-9, "delta": 1e-12}])
+def test_tiny_targets_are_drawn_as_claimed_or_refused_before_any_charge(
+    direct, tmp_path, method, mechanism, target
+):
+    """The second is a rho of about 1e-19, where tempering trusts the data 1e17 times less."""
+    release = released(direct, mechanism=mechanism)
+    if "epsilon" in target and (method, mechanism) == ("temper", "joint"):
+        with pytest.raises(ValueError, match="by more than 1e\\+10, where rounding spoils"):
+            release.calibrate(**target, method=method)
+        return
+    calibrated = release.calibrate(**target, method=method)
+    ledger = PrivacyLedger(tmp_path / "budget.ledger", rho=1.0)
+    group = read_group(calibrated.draw(ledger=ledger), GROUP)
+    assert 0 < ledger.spent < 1e-9 and ledger.spent == float(group["rho"])
+    assert np.isfinite(group["theta_smoothed"]).all()
+    # Under the model, smoothing never makes a draw worse.
+    rmse = calibrated.report["rmse"]
+    smoothed, drawn = (float(rmse.sel(estimator=k)) for k in ("smoothed draw", "draw"))
+    assert 0.3 < smoothed / drawn <= 1 + 1e-5  # the accuracy that MOST_RAISED leaves
+
+
+@pytest.mark.parametrize("value", [True, np.True_, xr.DataArray(True)])
+def test_true_is_no_target(direct, value):
+    release = released(direct)
+    for target in (
+        {"rho": value},
+        {"epsilon": value, "delta": 0.1},
+        {"epsilon": 1, "delta": value},
+    ):
+        with pytest.raises(ValueError, match="not True or False"):
+            release.calibrate(**target)

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import linalg, stats
 
-from pymc_dp.components import estimate_sigma_u, log_marginal_likelihood
+from pymc_dp.area_level import area_data
+from pymc_dp.components import estimate_sigma_u, log_marginal_likelihood, sample_of
 
 A10 = [0.30, 0.31, 0.29, 0.305, 0.295, 0.30, 0.31, 0.29]
 
@@ -47,12 +48,19 @@ def surveys(draw):
 
 
 def test_marginal_likelihood_stays_finite_where_the_determinant_underflows():
+    # Case A13, computed elsewhere with 40 digits and given to six decimals.
     i = np.arange(400)
     D = 1e-4 * (1 + i % 7)
     assert np.prod(5e-5 + D) == 0.0
     direct = as_direct(0.25 + 0.01 * np.sin(i), D)
     found = log_marginal_likelihood(direct, np.sqrt(5e-5))
-    assert found == pytest.approx(1163.522266, abs=5e-7)  # the value is given to six decimals
+    assert found == pytest.approx(1163.522266, abs=5e-7)
+    fit = sample_of(area_data(direct)).fit([5e-5])
+    assert fit.log_determinant.item() == pytest.approx(-3132.537862, abs=5e-7)
+    # The likelihood is normal around beta-hat, so its value at any b follows from the fit.
+    apart = 0.25 - fit.coefficient.item()
+    at_b = fit.log_profile_likelihood(400) - np.exp(fit.log_information) * apart**2 / 2
+    assert at_b.item() == pytest.approx(1169.575078, abs=5e-7)
 
 
 @settings(max_examples=60, deadline=None)

@@ -181,17 +181,41 @@ def test_price_by_household_sums_its_weights(records, table):
 
 
 def test_records_of_weight_zero_cost_nothing_and_bad_ones_are_refused(records, table):
-    g = plan(table, sigma_u=0.03)
+    people = {"weight": "weight", "area": "area"}
     zero = records.assign(weight=records["weight"].where(records.index != 3, 0.0))
-    r = record_guarantee(zero, g, weight="weight", area="area")
+    g = plan(weight_table(zero, rate=0.15, **people), sigma_u=0.03)
+    r = record_guarantee(zero, g, **people)
     assert r["rho"].values[3] == 0 and float(r["rho_quantile"].min()) > 0
     with pytest.raises(ValueError, match="1 weights are missing"):
-        record_guarantee(
-            records.assign(weight=records["weight"].where(records.index != 3)),
-            g,
-            weight="weight",
-            area="area",
-        )
+        missing = records.assign(weight=records["weight"].where(records.index != 3))
+        record_guarantee(missing, g, **people)
     with pytest.raises(ValueError, match="1 areas are not in the guarantee: R99"):
         moved = records.assign(area=records["area"].where(records.index != 3, "R99"))
-        record_guarantee(moved, g, weight="weight", area="area")
+        record_guarantee(moved, g, **people)
+
+
+def test_records_of_another_unit_or_other_weights_are_refused(records, table):
+    """Their prices would be too low: nothing of the guarantee was computed for them."""
+    g = plan(table, sigma_u=0.03)
+    people = {"weight": "weight", "area": "area"}
+    with pytest.raises(ValueError, match="protects the unit 'household', not 'record'"):
+        record_guarantee(records, g, **people)
+    with pytest.raises(ValueError, match="protects the unit 'household', not 'area household'"):
+        record_guarantee(records, g, **people, unit=["area", "household"])
+    one = records["area"].eq("R05") & records["household"].eq(
+        records.loc[records["area"] == "R05", "household"].iloc[0]
+    )
+    heavier = records.assign(weight=records["weight"].where(~one, records["weight"] * 50.0))
+    with pytest.raises(ValueError, match=r"in 1 areas the heaviest unit .* its records: R05$"):
+        record_guarantee(heavier, g, **NAMES)
+    # Other records of an area that move it by less are covered: their prices are not too low.
+    lighter = records[records["area"] == "R05"].assign(weight=1.0)
+    assert record_guarantee(lighter, g, **NAMES).sizes["record"]
+    by_people = plan(weight_table(records, rate=0.15, **people), sigma_u=0.03)
+    with pytest.raises(ValueError, match="protects the unit 'record', not 'household'"):
+        record_guarantee(records, by_people, **NAMES)
+    with pytest.raises(ValueError, match="protects the unit 'record', not 'household'"):
+        guarantee_drivers(table, by_people)
+    without = plan(table.drop_attrs(), sigma_u=0.03)
+    with pytest.raises(ValueError, match="declares no range"):
+        record_guarantee(records, without, **people)

@@ -14,6 +14,7 @@ from pymc.logprob.utils import CheckParameterValue
 
 from pymc_dp import PrivateRelease
 from pymc_dp.linear_law import LinearLaw
+from pymc_dp.log_concave import read_log_concave
 from pymc_dp.recognition import LinearReading, NotLinearGaussianError, read_model
 
 M = 9
@@ -220,6 +221,74 @@ def test_what_is_not_gaussian_is_refused_with_its_reason(name):
         read_model(build(body))
 
 
+ADVICE = {
+    "a free log scale": r"; it is no quadratic in ls; hold the scale ls constant with fixed=\{'ls'",
+    "Laplace effects": r"no quadratic in .*theta; the prior is log-concave: for direct estimates "
+    "bound='log-concave' gives a bound$",
+    "uniform effects": "no quadratic in u; u may take some values only, .* are not covered$",
+    "Student effects": r"no quadratic in .*theta$",
+    "a support cut by a potential": "no quadratic in theta$",
+    "a rounded mean": "no quadratic in beta$",
+    "a comparison": "no quadratic in beta$",
+    "a clipped mean": "no quadratic in beta$",
+}
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_advice_is_given_only_where_it_helps(name):
+    with pytest.raises(NotLinearGaussianError, match=ADVICE[name]):
+        read_model(build(NOT_GAUSSIAN[name][0]))
+
+
+@pytest.mark.parametrize("mean", [lambda b: pt.abs(b), lambda b: pt.maximum(b, 0.0)])
+def test_a_bent_mean_is_no_scale(mean):
+    with pytest.raises(NotLinearGaussianError, match=r"(Abs|Maximum)\); it is no quadratic in b$"):
+        read_model(build(lambda mu: normal(mean(pm.Normal("b")))))
+
+
+# --- constants with which there is no density ------------------------------------------------
+
+
+def with_third(value, usual):
+    return np.where(np.arange(M) == 3, value, usual)
+
+
+IMPOSSIBLE = {
+    "sigma": lambda v, t: pm.Normal("y", t, with_third(v, 0.3), observed=data(), dims="area"),
+    "tau": lambda v, t: pm.Normal("y", t, tau=with_third(v, 9.0), observed=data(), dims="area"),
+}
+
+
+@pytest.mark.parametrize("read", [read_model, read_log_concave], ids=["exact", "bound"])
+@pytest.mark.parametrize("value", [np.inf, np.nan, 0.0, -1.0])
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_an_impossible_sampling_variance_names_its_area(name, value, read):
+    model = build(normal, lambda t: IMPOSSIBLE[name](value, t))
+    with pytest.raises(ValueError, match=r"'y' .* in 1 entries: area 3"):
+        read(model)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, 0.0, -1.0])
+def test_an_impossible_scale_of_effects_names_its_area(value):
+    with pytest.raises(ValueError, match=r"'theta' .* in 1 entries: area 3"):
+        read_model(build(lambda mu: normal(mu, with_third(value, 0.3))))
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_a_mean_that_is_not_finite_names_its_area(value):
+    with pytest.raises(ValueError, match="density of 'theta' is not finite in 1 entries: area 3"):
+        read_model(build(lambda mu: normal(mu + with_third(value, 0.0))))
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, 0.0])
+def test_an_impossible_covariance_names_its_variable(value):
+    def likelihood(t):
+        pm.MvNormal("y", t, cov=np.diag(with_third(value, 0.3)), observed=data())
+
+    with pytest.raises(ValueError, match=r"'y' (is not finite|has no density)"):
+        read_model(build(normal, likelihood))
+
+
 def test_a_sum_to_zero_asked_of_effects_that_have_none_is_refused():
     """The density holds on a plane: the assertion of a sum to zero is false at points off it."""
     body = with_potential(lambda theta: pm.logp(pm.ZeroSumNormal.dist(1.0, shape=M), theta))
@@ -304,7 +373,21 @@ HIDDEN = {
     "a mean": lambda mu: normal(mu + 0.1 * pt.as_tensor(Y.copy())),
     "a centred copy in pm.Data": lambda mu: normal(mu + pm.Data("copy", Y - Y.mean())),
     "a mean of the sign turned": lambda mu: normal(mu - 2 * Y),
-    "a single-precision copy": lambda mu: normal(mu + pm.Data("copy", (10 * Y + 3).astype(float))),
+    "a copy in another unit": lambda mu: normal(mu + pm.Data("copy", 10 * Y + 3)),
+    "a single-precision copy": lambda mu: normal(mu + pm.Data("copy", Y.astype(np.float32))),
+    "some in single precision": lambda mu: normal(
+        mu + np.where(np.arange(M) < 4, Y.astype(np.float32), 0.0)
+    ),
+    "the data in another order": lambda mu: normal(mu + pt.as_tensor(Y[::-1].copy())),
+    "some of the data beside zeros": lambda mu: normal(mu + np.where(np.arange(M) < 5, Y, 0.0)),
+    "some of the data alone": lambda mu: normal(mu + pt.concatenate([Y[:5], np.zeros(4)])),
+    "one value": lambda mu: normal(mu + pt.as_tensor(Y[2])),
+    "one value in a table": lambda mu: normal(
+        mu + pt.as_tensor(np.where(np.arange(4 * M).reshape(M, 4) == 7, Y[3], 0.5)).sum(axis=1)
+    ),
+    "a sparse matrix": lambda mu: normal(
+        mu + pytensor.sparse.dot(sp.csc_matrix(np.diag(Y)), pt.ones((M, 1)))[:, 0]
+    ),
     "a potential": with_potential(lambda theta: -((theta - Y) ** 2).sum()),
     "a target": lambda mu: named(effects() + mu + Y[:]),
     "a custom distribution": custom_mean,
@@ -317,6 +400,73 @@ HIDDEN = {
 def test_a_constant_that_follows_the_data_is_refused(name):
     with pytest.raises(NotLinearGaussianError, match="a constant of the model follows the obs"):
         read_model(build(HIDDEN[name]), observed="y")
+
+
+def two_areas(estimate, mean):
+    with pm.Model() as model:
+        theta = pm.Normal("theta", mean, 0.3, shape=2)
+        pm.Normal("y", theta, 0.2, observed=pm.Data("direct", np.array(estimate)))
+    return model
+
+
+@pytest.mark.parametrize("estimate", [[0.12, 0.35], [0.123456789, 0.35]])
+def test_two_areas_are_enough_for_a_copy(estimate):
+    with pytest.raises(NotLinearGaussianError, match="follows the observed"):
+        read_model(two_areas(estimate, np.array(estimate)))
+    read_model(two_areas(estimate, np.array([0.35, 0.5])))
+
+
+def test_the_place_of_a_hidden_copy_is_named_and_no_value():
+    for body, place in (
+        (HIDDEN["a single-precision copy"], r"'copy' of shape \(9,\), in 'theta'"),
+        (HIDDEN["a potential"], r"of shape \(9,\), in 'p'"),
+        (HIDDEN["a custom density"], "in the log density of 'theta'"),
+        (HIDDEN["another observed variable"], "'again' .*, observed as 'other'"),
+    ):
+        with pytest.raises(NotLinearGaussianError, match=place) as caught:
+            read_model(build(body), observed="y")
+        assert not any(f"{value:.3f}" in str(caught.value) for value in np.abs(Y))
+
+
+ROUND = {
+    "halves and quarters": (np.array([0.5, 0.25, 0.75, 0.3, 0.1]), np.array([0.5, 0.25, 0.75])),
+    "two decimals": (np.round(np.linspace(0.1, 0.3, 40) ** 1.1, 2), np.arange(0.05, 0.4, 0.01)),
+    "three decimals, every one of them": (
+        np.round(RNG.uniform(0.1, 0.2, 60), 3),
+        np.round(np.arange(0.1, 0.2, 0.001), 3),
+    ),
+    "whole numbers": (np.arange(30.0) ** 2, np.arange(1000)),
+    "large whole numbers": (np.array([123456.0, 234567.0, 345678.0]), np.arange(400_000)),
+    "nothing known": (Y, np.array([np.nan, np.inf, 0.5])),
+}
+
+
+@pytest.mark.parametrize("name", ROUND)
+def test_numbers_that_agree_by_chance_are_no_copies(name):
+    estimate, constant = ROUND[name]
+    with pm.Model() as model:
+        mean = pt.as_tensor(constant)[-1] * 1.0  # the last is finite; all are in the graph
+        theta = pm.Normal("theta", mean, 0.3, shape=estimate.size)
+        pm.Normal("y", theta, 0.2, observed=pm.Data("direct", estimate.astype(float)))
+    read_model(model)
+
+
+@pytest.mark.parametrize("decimals", [2, 3, 4, 6, 9])
+def test_rounded_covariates_in_the_range_of_the_data_are_no_copies(decimals):
+    """Two thousand of each, of which hundreds agree: a fraction that chance explains."""
+    rng = np.random.default_rng(decimals)
+    estimate, covariate = (np.round(rng.uniform(0.1, 0.3, 2000), decimals) for _ in range(2))
+
+    def modelled(mean):
+        with pm.Model() as model:
+            theta = pm.Normal("theta", mean, 0.3, shape=2000)
+            pm.Normal("y", theta, 0.2, observed=pm.Data("direct", estimate))
+        return model
+
+    read_model(modelled(covariate))
+    if decimals >= 6:  # of fewer, most of the numbers in the range are taken
+        with pytest.raises(NotLinearGaussianError, match="follows the observed"):
+            read_model(modelled(np.sort(estimate)))
 
 
 def release(body, **options):

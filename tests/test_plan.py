@@ -12,7 +12,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 
-from pymc_dp import PrivateRelease, datasets, fay_herriot, hajek
+from pymc_dp import PrivacyLedger, PrivateRelease, datasets, fay_herriot, hajek, write_public
 from pymc_dp.planning import compare_plans, plan, planned_release, pool, weight_table
 from pymc_dp.record import read_record
 
@@ -164,6 +164,27 @@ def test_pooling_with_an_area_without_sample_and_levels_kept_aside(table):
 def test_unusable_plans_are_refused(table, call, message):
     with pytest.raises(ValueError, match=message):
         call(table)
+
+
+@pytest.mark.parametrize("target", [None, 0.05])
+def test_a_plan_is_never_drawn_nor_charged(table, tmp_path, target):
+    """There are no outcomes in it: a draw would be published as a release about nobody."""
+    declared = {"sigma_u": "an earlier survey", "sampling_variance": "weights"}
+    planned = planned_release(table, sigma_u=0.03, assumptions=declared)
+    if target is not None:
+        planned = planned.calibrate(target)
+    ledger = PrivacyLedger(tmp_path / "budget.ledger", rho=10.0)
+    for given in ({}, {"ledger": ledger}, {"draws": 2}):
+        with pytest.raises(ValueError, match="this is a plan, which holds no outcomes"):
+            planned.draw(**given)
+    assert ledger.spent == 0 and planned.released is None
+    with pytest.raises(ValueError, match=r"call draw\(\) first"):
+        write_public(planned.guarantee, tmp_path / "plan.nc")
+    # What can be asked without outcomes still can.
+    planned.statement(tmp_path / "plan.html")
+    assert "planned" in (tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert planned.simulate(draws=3, random_seed=1).shape == (1, 3, 12)
+    assert float(planned.calibrate(0.01).guarantee["rho"]) == pytest.approx(0.01)
 
 
 def test_plans_raise_no_warnings(table):

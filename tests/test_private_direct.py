@@ -125,13 +125,20 @@ def test_result_goes_into_a_model_with_sigma_u_estimated(direct):
     np.testing.assert_array_equal(given, noisy["variance"].values[[0, 1, 3]])
 
 
-@pytest.mark.parametrize("rho", [0.0, -1.0, np.nan, np.inf, True])
+@pytest.mark.parametrize("rho", [0.0, -1.0, np.nan, np.inf, True, np.True_])
 def test_unusable_prices_are_refused(direct, rho):
     with pytest.raises(ValueError, match="rho must be"):
         private_direct(direct, rho=rho)
 
 
-def test_unusable_inputs_name_areas_and_show_no_estimate(direct):
+@pytest.mark.parametrize("rho", [1e-9, 1e-12, 1e-18, 1e-26])
+def test_tiny_prices_are_drawn_as_claimed(direct, rho):
+    """Where the lattice is no longer far below the price, its cost is counted once, not twice."""
+    paid = private_direct(direct, rho=rho).attrs["rho"]
+    assert rho * (1 - 1e-3) < paid <= rho  # to the last digits that so small a distance has
+
+
+def test_unusable_inputs_name_areas_and_show_no_estimate(direct, tmp_path):
     with pytest.raises(ValueError, match="'sensitivity'"):
         private_direct(direct.drop_vars("sensitivity"), rho=0.5)
     bad = direct.copy(deep=True)
@@ -142,7 +149,9 @@ def test_unusable_inputs_name_areas_and_show_no_estimate(direct):
     bad["estimate"][0] = 1.5
     with pytest.raises(ValueError, match=r"^1 observed values lie outside the declared range$"):
         private_direct(bad, rho=0.5)
+    ledger = PrivacyLedger(tmp_path / "budget.ledger", 1.0, conditional=True)
     with pytest.raises(ValueError, match="on the lattice"):
-        private_direct(direct, rho=1e-32)
+        private_direct(direct, rho=1e-32, ledger=ledger)
+    assert ledger.spent == 0
     with pytest.raises(ValueError, match="unknown assumptions"):
         private_direct(direct, rho=0.5, assumptions={"rate": "x"})

@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 import xarray as xr
 
-from pymc_dp import PrivateRelease
+from pymc_dp import PrivateRelease, io
 from pymc_dp.linear_law import LinearLaw
 from pymc_dp.models import fay_herriot
 from pymc_dp.posterior import fay_herriot_posterior
@@ -176,6 +176,50 @@ def test_a_free_variance_component_is_named_with_the_two_ways_out():
         hold(built, {"tau": 1.0})
     with pytest.raises(ValueError, match="'s' at is not finite"):
         hold(built, {"s": np.nan})
+
+
+def signed_scale(mu):
+    observe(pm.Normal("theta", mu, pm.Normal("s", 1.0, 1.0), dims="area"))
+
+
+def interval_scale(mu):
+    observe(pm.Normal("theta", mu, pm.Uniform("s", -1.0, 1.0), dims="area"))
+
+
+def scaled_by_free(mu):
+    z = pm.Normal("z", dims="area")
+    observe(pm.Deterministic("theta", mu + pm.HalfNormal("s", 1.0) * z, dims="area"))
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "reason"),
+    [
+        (free_scale, -0.3, "'s' cannot be held at -0.3: it is no value that 's' can take"),
+        (free_scale, 0.0, "'s' cannot be held at 0: 'theta' needs sigma > 0"),
+        (signed_scale, -0.3, "'s' cannot be held at -0.3: 'theta' needs sigma > 0"),
+        (scaled_by_free, -0.3, "'s' cannot be held at -0.3: it is no value"),
+        (interval_scale, 2.0, "'s' cannot be held at 2: it is no value"),
+    ],
+)
+def test_an_impossible_value_to_hold_is_named_with_its_variable(form, value, reason):
+    with pytest.raises(ValueError, match=reason) as caught:
+        PrivateRelease(model(form), 0.1, fixed={"s": value})
+    assert type(caught.value) is ValueError
+
+
+def test_a_scale_may_be_held_at_zero_where_it_multiplies():
+    held = read_model(hold(model(scaled_by_free), {"s": 0.0})).posterior
+    want = fay_herriot_posterior(0.0, 1 / D, X)
+    np.testing.assert_allclose(held.variance, want.variance, rtol=1e-10)
+
+
+def test_an_impossible_posterior_mean_is_named_and_not_shown():
+    draws = -0.25 + 0.01 * RNG.normal(size=(4, 500))
+    container = io.new_container()
+    container["posterior"] = xr.Dataset({"s": (("chain", "draw"), draws)})
+    with pytest.raises(ValueError, match="'s' cannot be held at its posterior mean") as caught:
+        PrivateRelease(model(interval_scale), 0.1, idata=container)
+    assert "0.2" not in str(caught.value)
 
 
 ADVERSARIES = {

@@ -291,6 +291,38 @@ def test_sigma_u_estimated_from_the_same_data_cannot_be_declared_public(direct, 
         PrivateRelease(fay_herriot(direct), sensitivity, idata=idata)
 
 
+def test_beside_a_fit_an_own_model_has_no_public_sampling_variances():
+    """What is plugged in here is the error's standard deviation: declared public, it was not."""
+    with pm.Model(coords={"area": AREA[:3]}) as model:
+        theta = pm.Normal("theta", 0.0, 0.1, dims="area")
+        sigma_e = pm.HalfNormal("sigma_e", 0.1)
+        values = pm.Data("values", np.linspace(0.1, 0.37, 8))
+        pm.Normal("y", theta[np.arange(8) % 3], sigma_e, observed=values)
+    idata = new_container()
+    idata["posterior"] = xr.Dataset({"sigma_e": (("chain", "draw"), converged())})
+    with pytest.raises(ValueError, match=r"sigma_e held at posterior means .* cannot be declared"):
+        PrivateRelease(
+            model, 0.01, idata=idata, assumptions={"sampling_variance": "design table 7"}
+        )
+    record = read_record(PrivateRelease(model, 0.01, idata=idata).guarantee.attrs)
+    assert set(record["plugged_in"]) == {"sigma_e"}
+    assert set(record["variance_components"].values()) == {"plug-in"}
+    # With a public constant in its place the source may be named, as before.
+    held = {"fixed": {"sigma_e": 0.05}, "assumptions": BOTH}
+    record = read_record(PrivateRelease(model, 0.01, **held).guarantee.attrs)
+    assert record["claim"] == "formal"
+
+
+def test_beside_a_fit_a_fay_herriot_model_may_have_public_sampling_variances(direct, sensitivity):
+    """There it is known which component was plugged in."""
+    declared = {"sampling_variance": "design table 7"}
+    release = PrivateRelease(
+        fay_herriot(direct), sensitivity, idata=fitted(converged()), assumptions=declared
+    )
+    kinds = read_record(release.guarantee.attrs)["variance_components"]
+    assert kinds == {"sigma_u": "plug-in", "sampling_variance": "fixed"}
+
+
 def test_a_container_with_a_release_is_refused_before_any_draw(model, sensitivity):
     idata = PrivateRelease(model, sensitivity).draw()
     kept = read_group(idata, GROUP)["theta"].values.copy()

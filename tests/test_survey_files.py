@@ -19,10 +19,12 @@ def persons(state="ST", replicates=0):
     """A person file of the Census: record type first, codes without quotes, blanks for missing."""
     rng = np.random.default_rng(31)
     size = 40
+    # The nation's file is cut at the 17th record here, and never within a household.
+    quarters = {0, 9, 17, 18, 27, 36}
     data = pd.DataFrame(
         {
             "RT": "P",
-            "SERIALNO": [f"2023{'GQ' if k % 9 == 0 else 'HU'}{k // 2:07d}" for k in range(size)],
+            "SERIALNO": [f"2023{'GQ' if k in quarters else 'HU'}{k // 2:07d}" for k in range(size)],
             "DIVISION": 9,
             "SPORDER": 1 + np.arange(size) % 2,
             "PUMA": np.where(np.arange(size) < 20, "00101", "23301"),
@@ -44,6 +46,18 @@ def write_zip(path, **members):
             text = data if isinstance(data, (str, bytes)) else data.to_csv(index=False)
             archive.writestr(name.replace("__", "."), text)
     return path
+
+
+# Serial numbers as the files of each kind have them: one year, five years, before 2018.
+SERIALS = {
+    "2016": ["0000017", "1234567"],
+    "2011-2015": ["2012000000001", "2015001234567"],
+    "2007-2011": ["2007000000001", "2011001234567"],
+    "2017-2021": ["2017000000002", "2018GQ0000003", "2021HU0000004"],
+    "2019": ["2019HU0000005", "2019GQ0000006"],
+    "2022": ["2022HU0000007", "2022GQ0000008"],
+    "2023": ["2023HU0000009", "2023GQ0000010"],
+}
 
 
 class TestAcs:
@@ -156,6 +170,74 @@ class TestAcs:
         persons().to_csv(path, index=False)
         with pytest.raises(ValueError, match="no records of state 06; the files hold 04, 53"):
             read_acs_pums(path, state="06")
+
+    def write(self, folder, *kinds):
+        """A file for each kind, of the same PUMAs."""
+        for kind in kinds:
+            serials = SERIALS[kind]
+            rows = persons().iloc[: len(serials)].assign(SERIALNO=serials)
+            rows.to_csv(folder / f"{kind}.csv", index=False)
+        return [folder / f"{kind}.csv" for kind in kinds]
+
+    @pytest.mark.parametrize(
+        ("kinds", "held"),
+        [
+            (["2019", "2023"], r"2019.csv \(2019\), \S+2023.csv \(2023\); read them apart"),
+            (["2016", "2022"], r"2016.csv \(no year\), \S+2022.csv \(2022\); read"),
+            (["2023", "2017-2021"], r"2023.csv \(2023\), \S+ \(2017, 2018, 2021\); read"),
+            (["2007-2011", "2019"], r"2007-2011.csv \(2007, 2011\), \S+2019.csv \(2019\); read"),
+        ],
+    )
+    def test_years_with_pumas_of_two_vintages_are_refused(self, tmp_path, kinds, held):
+        paths = self.write(tmp_path, *kinds)
+        with pytest.raises(ValueError, match=rf"different vintages of PUMAs .*: \S+{held}"):
+            read_acs_pums(paths)
+        # What nobody asks for does not matter: a file without a record that is kept is no mixture.
+        other = persons().assign(ST="06", SERIALNO=SERIALS["2022"][0])
+        other.to_csv(tmp_path / "other.csv", index=False)
+        assert len(read_acs_pums([paths[0], tmp_path / "other.csv"], state="04")) >= 2
+
+    def test_two_vintages_within_one_file_are_refused(self, tmp_path):
+        paths = self.write(tmp_path, "2019", "2023")
+        both = pd.concat([pd.read_csv(path, dtype=str) for path in paths])
+        both.to_csv(tmp_path / "both.csv", index=False)
+        with pytest.raises(ValueError, match=r"both.csv \(2019, 2023\); read them apart"):
+            read_acs_pums(tmp_path / "both.csv")
+
+    @pytest.mark.parametrize(
+        "kinds",
+        [["2017-2021"], ["2011-2015"], ["2016", "2019"], ["2019", "2017-2021"], ["2022", "2023"]],
+        ids="+".join,
+    )
+    def test_years_of_one_vintage_go_together(self, tmp_path, kinds):
+        records = read_acs_pums(self.write(tmp_path, *kinds))
+        assert records["SERIALNO"].tolist() == [s for kind in kinds for s in SERIALS[kind]]
+
+    def test_a_household_in_two_files_is_refused(self, tmp_path):
+        data = persons()
+        data.to_csv(tmp_path / "psam_pusa.csv", index=False)
+        data.iloc[:16].to_csv(tmp_path / "psam_p04.csv", index=False)
+        data.iloc[16:].to_csv(tmp_path / "rest.csv", index=False)
+        whole, part, rest = (tmp_path / f"{name}.csv" for name in ("psam_pusa", "psam_p04", "rest"))
+        shared = data["SERIALNO"].iloc[:16].nunique()
+        message = rf"^{shared} households .SERIALNO. are in more than one of the files \S+"
+        with pytest.raises(ValueError, match=rf"{message}psam_pusa.csv, \S+psam_p04.csv: give"):
+            read_acs_pums([whole, part])
+        with pytest.raises(ValueError, match=rf"{message}psam_p04.csv, \S+psam_p04.csv: give"):
+            read_acs_pums([part, rest, part])
+        zipped = write_zip(tmp_path / "csv_pus.zip", a__csv=data, b__csv=data.iloc[:16])
+        with pytest.raises(ValueError, match=rf"{message}csv_pus.zip, a.csv, \S+zip, b.csv: give"):
+            read_acs_pums(zipped)
+        assert read_acs_pums([part, rest]).equals(read_acs_pums(whole))
+
+    def test_a_negative_weight_is_named_by_the_estimate(self, tmp_path):
+        data = persons()
+        data.loc[3, ["PWGTP", "POVPIP"]] = -5, "120"
+        data.to_csv(tmp_path / "psam_p04.csv", index=False)
+        records = read_acs_pums(tmp_path / "psam_p04.csv")
+        roles = {"outcome": "poor", "area": "puma", "universe": "in_universe", "unit": "SERIALNO"}
+        with pytest.raises(ValueError, match=r"column 'PWGTP': 1 negative weight, in 0400101 .1."):
+            hajek(records, weight="PWGTP", spanning="bound", **roles)
 
     def test_a_zip_without_a_table(self, tmp_path):
         path = write_zip(tmp_path / "docs.zip", README__pdf=b"%PDF")

@@ -56,6 +56,26 @@ def test_report_holds_what_the_weights_say_before_and_after(records, trimmed):
     )
 
 
+def test_the_price_is_that_of_the_model_that_is_released(records):
+    areas = sorted(records["area"].unique())
+    x = np.random.default_rng(3).normal(size=(len(areas), 2))
+    covariates = pd.DataFrame(x, index=areas, columns=["income", "age"])
+    model = {"formula": "~ 1 + income + age", "covariates": covariates, "sigma_u": 0.03}
+    frame, report = trim_weights(records, max_ratio=3, **model, **NAMES)
+    for stage, data in (("before", records), ("after", frame)):
+        table = weight_table(data, **NAMES)
+        planned = plan(table, **model)["rho_respondent"]
+        np.testing.assert_array_equal(report["rho"].sel(stage=stage), planned)
+        # With covariates a model shrinks less, so its draw costs more.
+        assert (planned > plan(table, sigma_u=0.03)["rho_respondent"]).all()
+
+
+@pytest.mark.parametrize("model", [{"formula": "~ 0 + x"}, {"covariates": pd.DataFrame()}])
+def test_a_model_without_sigma_u_is_refused(records, model):
+    with pytest.raises(ValueError, match="needs sigma_u too"):
+        trim_weights(records, max_ratio=3, **model, **NAMES)
+
+
 def test_without_sigma_u_the_price_is_that_of_no_shrinkage(records):
     _, report = trim_weights(records, cap=2000.0, **NAMES)
     want = report["sensitivity"] ** 2 / (2 * report["variance"])

@@ -1,0 +1,120 @@
+"""What to do about a model that is refused: advice only where it helps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.logprob.utils import ParameterValueError
+
+from pymc_dp.checks import name_some
+from pymc_dp.curvature import CONCAVE_KINDS, curvature
+from pymc_dp.degree import polynomial_degree
+from pymc_dp.derivatives import interpreted, without_constants
+from pymc_dp.symbolic import SymbolicModel, symbolic_model
+
+
+def variance_components(model: pm.Model, observed: str | None = None) -> list[str]:
+    """Free variables with a range of their own that scale the rest: what has to be held fixed.
+
+    A variable with a value transform (positive, within an interval, a covariance) with which, in
+    its own scale, the rest of the log density is no quadratic. An effect or coefficient whose
+    prior is not normal is none: held at its mean it would leave the release without its spread.
+    """
+    found = obstacles(model, observed)
+    if not found:
+        return []
+    held = pm.do(model, {name: np.ones(tuple(model[name].shape.eval())) for name in found})
+    if not held.free_RVs:
+        return []
+    symbolic = symbolic_model(held, held.free_RVs[0].name, observed)
+    joint, rest = sum(symbolic.factors.values()), [*symbolic.latents.values(), symbolic.data]
+    return [
+        name
+        for name in found
+        if model.rvs_to_transforms.get(model[name]) is not None
+        and polynomial_degree([joint], [held[name], *rest])[0][0] > 2
+    ]
+
+
+def obstacles(model: pm.Model, observed: str | None = None) -> list[str]:
+    """Free variables in which the log density is no polynomial of degree two."""
+    if not model.free_RVs:
+        return []
+    symbolic = symbolic_model(model, model.free_RVs[0].name, observed)
+    joint = sum(symbolic.factors.values())
+    return [
+        name
+        for name, latent in symbolic.latents.items()
+        if polynomial_degree([joint], [latent])[0][0] > 2
+    ]
+
+
+def advice(model: pm.Model, symbolic: SymbolicModel, observed: str | None) -> str:
+    """What a model that is not proven is no quadratic in, and what helps, where something does."""
+    if free := variance_components(model, observed):
+        return (
+            f"; hold the variance component {name_some(free)} constant with "
+            f"fixed={{{free[0]!r}: value}}, or pass idata to hold it at its posterior mean"
+        )
+    names = obstacles(model, observed)
+    if not names:
+        return ""
+    hint = f"; it is no quadratic in {name_some(names)}"
+    if scales := [name for name in names if _is_scale(symbolic, name)]:
+        hint += f"; hold the scale {name_some(scales)} constant with fixed={{{scales[0]!r}: value}}"
+    elif _is_log_concave(symbolic):
+        hint += "; the prior is log-concave: for direct estimates bound='log-concave' gives a bound"
+    return hint + constrained(model, symbolic)
+
+
+def _is_scale(symbolic: SymbolicModel, name: str) -> bool:
+    """Whether the rest is a quadratic whose second derivatives depend on the variable."""
+    latent = symbolic.latents[name]
+    rest = [v for v in (*symbolic.latents.values(), symbolic.data) if v is not latent]
+    joint: Any = sum(symbolic.factors.values())
+    if polynomial_degree([joint], rest)[0][0] > 2:
+        return False
+    first = pt.grad(without_constants(joint, rest), rest, disconnected_inputs="ignore")
+    second = pt.grad(sum(g.sum() for g in first), rest, disconnected_inputs="ignore")
+    curved = interpreted([latent, *rest], second)
+    origin = [np.zeros(v.type.shape) for v in rest]
+    try:  # two values will do: this is for advice, and proves nothing
+        one, other = (curved(np.full(latent.type.shape, x), *origin) for x in (0.3, 0.7))
+    except ParameterValueError:
+        return True
+    return not all(np.allclose(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _is_log_concave(symbolic: SymbolicModel) -> bool:
+    """Whether the likelihood is a quadratic and every other term log-concave, without the data."""
+    latents = list(symbolic.latents.values())
+    prior = {n: f for n, f in symbolic.factors.items() if n != symbolic.observed}
+    proven = [symbolic.factors[symbolic.observed], symbolic.target]
+    likelihood, target = polynomial_degree(proven, [*latents, symbolic.data])[0]
+    bends = curvature(list(prior.values()), latents)
+    return (
+        likelihood <= 2
+        and target <= 1
+        and not any(polynomial_degree(list(prior.values()), [symbolic.data])[0])
+        and all(bend in CONCAVE_KINDS for bend in bends)
+    )
+
+
+def constrained(model: pm.Model, symbolic: SymbolicModel) -> str:
+    """Words on effects that PyMC transforms in order to keep them within a range."""
+    mean = [symbolic.factors[symbolic.observed], symbolic.target]
+    found = [
+        name
+        for name, latent in symbolic.latents.items()
+        if model.rvs_to_transforms.get(model[name]) is not None
+        and polynomial_degree(mean, [latent])[1] is not None
+    ]
+    if not found:
+        return ""
+    return (
+        f"; {name_some(found)} may take some values only, so PyMC samples a transformation, in "
+        "which nothing is proven: constrained effects are not covered"
+    )
