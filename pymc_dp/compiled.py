@@ -13,7 +13,15 @@ import numpy as np
 from numba import njit
 
 
-@njit
+def _kept(function):
+    """Compile, and keep the code on disk for later processes where there is a place for it."""
+    try:
+        return njit(cache=True)(function)
+    except RuntimeError:  # neither beside the module nor in the user's folder for caches
+        return njit(function)
+
+
+@_kept
 def forward(indptr, indices, data, diagonal, x):
     """Solve ``R x = b`` in place; b of shape (n, columns)."""
     n, width = x.shape
@@ -26,7 +34,7 @@ def forward(indptr, indices, data, diagonal, x):
                 x[i, c] -= value * x[j, c]
 
 
-@njit
+@_kept
 def backward(indptr, indices, data, diagonal, x):
     """Solve ``R' x = b`` in place; b of shape (n, columns)."""
     n, width = x.shape
@@ -39,7 +47,7 @@ def backward(indptr, indices, data, diagonal, x):
             x[j, c] /= diagonal[j]
 
 
-@njit
+@_kept
 def selected_inverse(indptr, indices, data, diagonal):
     """Entries of ``(R R')^-1`` on the pattern of R: its diagonal, and below it.
 
@@ -72,14 +80,14 @@ def selected_inverse(indptr, indices, data, diagonal):
     return own, below
 
 
-@njit
+@_kept
 def two_sum(a, b):
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
 
 
-@njit
+@_kept
 def two_product(a, b):
     p = a * b
     c = 134217729.0 * a
@@ -91,7 +99,7 @@ def two_product(a, b):
     return p, ((a1 * b1 - p) + a1 * b2 + a2 * b1) + a2 * b2
 
 
-@njit
+@_kept
 def minus_product(high, low, a, x, y):
     """``(high, low) - a (x, y)`` in double-double."""
     p, e = two_product(-a, x)
@@ -100,7 +108,7 @@ def minus_product(high, low, a, x, y):
     return two_sum(s, f + (low + e))
 
 
-@njit
+@_kept
 def forward_exactly(indptr, indices, data, diagonal, rows, entries, values, y):
     """``R^-1 K y`` in double-double (106 bits), rounded once at the end; (n,).
 
