@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
+import pandas as pd
+
 
 def name_some(names: Iterable[object], limit: int = 5) -> str:
     """The first few names, and how many more there are.
@@ -58,6 +60,8 @@ def text_labels(index: Iterable[object]) -> list[str]:
     >>> text_labels([("04", "00100"), 7])
     ['04 00100', '7']
     """
+    if isinstance(index, pd.Index):
+        index = index.tolist()  # element by element, an index of text takes its time
     return [" ".join(map(str, a)) if isinstance(a, tuple) else str(a) for a in index]
 
 

@@ -84,22 +84,19 @@ def variance_components(
     }
 
 
-def check_plugged_in(assumptions: Mapping[str, str], plugged_in: Collection[str]) -> None:
-    """Refuse public sampling variances beside a fit, where the model does not tell them apart.
-
-    In a model of any shape what was plugged in may be an error variance as well as one of effects.
+def check_plugged_in(assumptions: Mapping[str, str], in_likelihood: Collection[str]) -> None:
+    """Refuse public sampling variances that a component plugged in is part of.
 
     Raises
     ------
     ValueError
         Naming what was plugged in.
     """
-    if plugged_in and "sampling_variance" in assumptions:
+    if in_likelihood and "sampling_variance" in assumptions:
         raise ValueError(
-            f"{name_some(plugged_in)} held at posterior means under idata may be part of the "
-            "sampling variances of this model, which then cannot be declared public: hold "
-            "variance components with fixed=..., or leave 'sampling_variance' out of the "
-            "assumptions"
+            f"{name_some(in_likelihood)} held at posterior means under idata is part of the "
+            "sampling variances of this model, which then cannot be declared public: hold it "
+            "with fixed=..., or leave 'sampling_variance' out of the assumptions"
         )
 
 

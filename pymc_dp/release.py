@@ -62,8 +62,8 @@ class PrivateRelease:
         ``sampling_variance``, ``sigma_u``, ``covariates``, ``universe``. The claim is formal
         when ``sampling_variance`` and ``sigma_u`` both have a source, else conditional. A source
         for variances that :func:`hajek` computed from the answers is refused. In a model of your
-        own, ``sigma_u`` stands for every variance component held fixed; where some are plugged
-        in, a source for ``sampling_variance`` is refused too unless the model is Fay-Herriot.
+        own, ``sigma_u`` stands for every variance component held fixed; a source for
+        ``sampling_variance`` is refused too where one that is plugged in is part of it.
     observed : str, optional
         The confidential observed variable, where the model has several; the others are public.
     bound : {"log-concave"}, optional

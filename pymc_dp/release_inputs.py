@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
 from pymc_dp import io
 from pymc_dp.changes import Changes, read_changes
@@ -22,6 +25,7 @@ from pymc_dp.linear_law import LinearLaw
 from pymc_dp.log_concave import LogConcaveLaw, LogConcaveReading, log_concave_dataset
 from pymc_dp.posterior import Array
 from pymc_dp.recognition import LinearReading, Reading, hold, variance_components
+from pymc_dp.symbolic import observed_variable
 
 # Without a declared range, direct estimates may lie this many largest standard errors from 0.
 RANGE_WITHOUT_BOUNDS = 2.0**20
@@ -47,6 +51,23 @@ def hold_components(
     diagnostics = check_convergence(idata, free)
     means = {name: posterior[name].mean(("chain", "draw")).values for name in free}
     return hold(held, means, fitted=True), diagnostics
+
+
+def in_likelihood(model: pm.Model, names: Iterable[str], observed: str | None) -> list[str]:
+    """Variables, other than ``sigma_u``, that the spread of the observed values depends on.
+
+    ``sigma_u`` belongs there where theta is integrated out of the likelihood, which makes it no
+    sampling variance.
+    """
+    y = observed_variable(model, observed)
+    op = y.owner.op
+    # Of a normal distribution all parameters but the first, the mean; of others any may count.
+    spread = (
+        op.dist_params(y.owner)[1:] if isinstance(op, NormalRV | MvNormalRV) else y.owner.inputs
+    )
+    effects = [v for v in model.free_RVs if v.name not in set(names)]
+    parts = set(ancestors(spread, blockers=effects))
+    return [name for name in names if name != "sigma_u" and model[name] in parts]
 
 
 Law = ReleaseLaw | LinearLaw | LogConcaveLaw
@@ -127,8 +148,9 @@ def joined_sensitivity(given: Any, area: np.ndarray, sampled: np.ndarray) -> Arr
         again = series.index[series.index.duplicated()]
         if len(again):
             raise ValueError(f"sensitivity has areas more than once: {name_some(again)}")
-        absent = [a for a in area[sampled] if a not in series.index]
-        if absent:
+        wanted = pd.Index(area[sampled], dtype=object)
+        absent = wanted[~wanted.isin(series.index)]
+        if len(absent):
             raise ValueError(f"no sensitivity for {len(absent)} areas: {name_some(absent)}")
         values = series.reindex(area).to_numpy(dtype=float)
     else:

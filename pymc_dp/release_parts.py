@@ -29,7 +29,13 @@ from pymc_dp.posterior import Array
 from pymc_dp.recognition import LinearReading, Reading, read_model
 from pymc_dp.record import check_assumptions, check_plugged_in, claim_kind, claim_words
 from pymc_dp.record import variance_components as component_kinds
-from pymc_dp.release_inputs import Law, calibration_target, hold_components, priced
+from pymc_dp.release_inputs import (
+    Law,
+    calibration_target,
+    hold_components,
+    in_likelihood,
+    priced,
+)
 
 
 @dataclass(frozen=True)
@@ -98,8 +104,7 @@ def gather(
         reading = read_model(held, target, observed, arrow=not moves_several(sensitivity))
     else:
         reading = read_log_concave(held, target, observed)
-    if isinstance(reading, LinearReading):
-        check_plugged_in(declared, plugged_in)
+    check_plugged_in(declared, in_likelihood(model, plugged_in, observed))
     parts = priced(reading, sensitivity, mechanism)
     claim = claim_kind(components)
     facts = {

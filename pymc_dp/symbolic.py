@@ -158,8 +158,9 @@ def _shapes(model: pm.Model) -> dict[str, tuple[int, ...]]:
     """Shapes of the free variables' values, without compiling where dims or types tell."""
     known = {}
     for rv in model.free_RVs:
-        transformed = model.rvs_to_transforms.get(rv) is not None
-        shape = None if transformed else _shape(model, rv)
+        shape = _static(model.rvs_to_values[rv])
+        if shape is None and model.rvs_to_transforms.get(rv) is None:
+            shape = _shape(model, rv)
         if shape is None:
             point = model.initial_point()
             return {v.name: point[model.rvs_to_values[v].name].shape for v in model.free_RVs}
@@ -167,9 +168,13 @@ def _shapes(model: pm.Model) -> dict[str, tuple[int, ...]]:
     return known
 
 
+def _static(variable: Any) -> tuple[int, ...] | None:
+    return None if None in variable.type.shape else tuple(variable.type.shape)
+
+
 def _shape(model: pm.Model, rv: Any) -> tuple[int, ...] | None:
-    if None not in rv.type.shape:
-        return tuple(rv.type.shape)
+    if (shape := _static(rv)) is not None:
+        return shape
     dims = model.named_vars_to_dims.get(rv.name, ())
     coords = [model.coords.get(d) for d in dims]
     return tuple(map(len, coords)) if coords and None not in coords else None

@@ -313,6 +313,30 @@ def test_beside_a_fit_an_own_model_has_no_public_sampling_variances():
     assert record["claim"] == "formal"
 
 
+@pytest.mark.parametrize("form", ["centred", "non-centred", "neighbours"])
+def test_a_spread_of_effects_is_no_sampling_variance(form):
+    """Plugged in under whatever name, it leaves the public sampling variances what they are."""
+    with pm.Model(coords={"area": AREA[:3]}) as model:
+        spread = pm.HalfNormal("spread", 0.1)
+        if form == "centred":
+            theta = pm.Normal("theta", 0.2, spread, dims="area")
+        elif form == "non-centred":
+            z = pm.Normal("z", dims="area")
+            theta = pm.Deterministic("theta", 0.2 + spread * z, dims="area")
+        else:
+            W = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+            theta = pm.CAR("theta", np.full(3, 0.2), W, 0.5, spread**-2, dims="area")
+        pm.Normal("y", theta, 0.05, observed=pm.Data("values", [0.1, 0.31, 0.22]), dims="area")
+    idata = new_container()
+    idata["posterior"] = xr.Dataset({"spread": (("chain", "draw"), converged())})
+    declared = {"sampling_variance": "design table 7"}
+    record = read_record(
+        PrivateRelease(model, 0.01, idata=idata, assumptions=declared).guarantee.attrs
+    )
+    assert record["variance_components"] == {"sigma_u": "plug-in", "sampling_variance": "fixed"}
+    assert record["claim"] == "conditional"
+
+
 def test_beside_a_fit_a_fay_herriot_model_may_have_public_sampling_variances(direct, sensitivity):
     """There it is known which component was plugged in."""
     declared = {"sampling_variance": "design table 7"}
