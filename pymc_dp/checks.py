@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
-import pandas as pd
-
 
 def name_some(names: Iterable[object], limit: int = 5) -> str:
     """The first few names, and how many more there are.
@@ -60,8 +58,8 @@ def text_labels(index: Iterable[object]) -> list[str]:
     >>> text_labels([("04", "00100"), 7])
     ['04 00100', '7']
     """
-    if isinstance(index, pd.Index):
-        index = index.tolist()  # element by element, an index of text takes its time
+    if hasattr(index, "nlevels"):  # of pandas: element by element, text takes its time
+        index = index.tolist()  # type: ignore[attr-defined]
     return [" ".join(map(str, a)) if isinstance(a, tuple) else str(a) for a in index]
 
 

@@ -68,3 +68,14 @@ def test_budgets_for_the_acs(script, shown, shared):
     rows = shown["acs_budget"]["household"]["budgets"]
     row = next(row for row in rows if row["rho"] == 0.2)
     same(budget.at_budget(release, 0.2), row)
+
+
+def test_prices_of_the_acs(script, shown, shared):
+    """Persons 1.195 and households 8.284, as all figures of the pages rest on them."""
+    budget = script("acs_budget")
+    for unit in budget.UNITS:
+        areas = budget.read_areas(shared / "data", unit)
+        price = budget.planned_release(areas, sigma_u=budget.SIGMA_U).guarantee["rho"].item()
+        assert price == pytest.approx(shown["acs_budget"][unit]["rho"], rel=1e-5)
+    assert shown["acs"]["settings"]["persons"]["rho"] == pytest.approx(1.195, abs=5e-4)
+    assert shown["acs"]["settings"]["households"]["rho"] == pytest.approx(8.284, abs=5e-4)

@@ -299,13 +299,14 @@ def test_page_of_a_release_is_that_of_its_public_file(groups, pages, kind, tmp_p
 
 
 def traces(*values: Any, least: int) -> set[str]:
-    """Digits of numbers, as shares and as percentages, to `least` places and more."""
+    """Numbers as shares and as percentages, written with `least` significant digits and more."""
     numbers = [abs(v) for v in np.concatenate([np.ravel(v) for v in values]) if np.isfinite(v)]
     return {
         text
         for v in numbers
         for digits in range(least, 13)
         for text in (f"{v:.{digits}f}", f"{100 * v:.{digits - 2}f}")
+        if len(text.replace(".", "").lstrip("0")) >= least
     }
 
 
