@@ -24,6 +24,18 @@ def up(value: float, digits: int = 3) -> str:
     return f"{math.ceil(value / unit - 1e-9) * unit:#.{digits}g}".rstrip(".")
 
 
+def king_county() -> dict[str, str]:
+    """Words on one changed answer in King County, where variances come from the answers."""
+    found = MEASURED["king_county"]["proviso"]
+    return {
+        "king-tried": str(found["records_tried"]),
+        "king-areas": str(found["areas"]),
+        "king-by-8": str(found["infinite_by"]["8"]),
+        "king-exact": up(found["exact_where_most_is_printed"]),
+        "king-printed": up(found["epsilon_printed"]["1"]),
+    }
+
+
 def insert(words: dict[str, str]) -> None:
     """Make words known to the text of the page, as {glue:text}`name`."""
     for name, value in words.items():

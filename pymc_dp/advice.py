@@ -23,7 +23,9 @@ def variance_components(model: pm.Model, observed: str | None = None) -> list[st
     its own scale, the rest of the log density is no quadratic. An effect or coefficient whose
     prior is not normal is none: held at its mean it would leave the release without its spread.
     """
-    found = obstacles(model, observed)
+    if not model.free_RVs:
+        return []
+    found = obstacles(symbolic_model(model, model.free_RVs[0].name, observed))
     if not found:
         return []
     held = pm.do(model, {name: np.ones(tuple(model[name].shape.eval())) for name in found})
@@ -39,11 +41,8 @@ def variance_components(model: pm.Model, observed: str | None = None) -> list[st
     ]
 
 
-def obstacles(model: pm.Model, observed: str | None = None) -> list[str]:
+def obstacles(symbolic: SymbolicModel) -> list[str]:
     """Free variables in which the log density is no polynomial of degree two."""
-    if not model.free_RVs:
-        return []
-    symbolic = symbolic_model(model, model.free_RVs[0].name, observed)
     joint = sum(symbolic.factors.values())
     return [
         name
@@ -59,13 +58,13 @@ def advice(model: pm.Model, symbolic: SymbolicModel, observed: str | None) -> st
             f"; hold the variance component {name_some(free)} constant with "
             f"fixed={{{free[0]!r}: value}}, or pass idata to hold it at its posterior mean"
         )
-    names = obstacles(model, observed)
+    names = obstacles(symbolic)
     if not names:
         return ""
     hint = f"; it is no quadratic in {name_some(names)}"
     if scales := [name for name in names if _is_scale(symbolic, name)]:
         hint += f"; hold the scale {name_some(scales)} constant with fixed={{{scales[0]!r}: value}}"
-    elif _is_log_concave(symbolic):
+    elif why_no_bound(model, symbolic) is None:
         hint += "; the prior is log-concave: for direct estimates bound='log-concave' gives a bound"
     return hint + constrained(model, symbolic)
 
@@ -88,19 +87,31 @@ def _is_scale(symbolic: SymbolicModel, name: str) -> bool:
     return not all(np.allclose(a, b) for a, b in zip(one, other, strict=True))
 
 
-def _is_log_concave(symbolic: SymbolicModel) -> bool:
-    """Whether the likelihood is a quadratic and every other term log-concave, without the data."""
+def why_no_bound(model: pm.Model, symbolic: SymbolicModel) -> str | None:
+    """What keeps a model from a bound, and what helps; None if all that a graph shows is proven.
+
+    A bound takes a likelihood that is Gaussian with the target for its mean, and every other term
+    log-concave in the latents, without the data.
+    """
     latents = list(symbolic.latents.values())
-    prior = {n: f for n, f in symbolic.factors.items() if n != symbolic.observed}
-    proven = [symbolic.factors[symbolic.observed], symbolic.target]
-    likelihood, target = polynomial_degree(proven, [*latents, symbolic.data])[0]
-    bends = curvature(list(prior.values()), latents)
-    return (
-        likelihood <= 2
-        and target <= 1
-        and not any(polynomial_degree(list(prior.values()), [symbolic.data])[0])
-        and all(bend in CONCAVE_KINDS for bend in bends)
-    )
+    terms = [symbolic.factors[symbolic.observed], symbolic.target]
+    (density, mean), obstacle = polynomial_degree(terms, [*latents, symbolic.data])
+    if density > 2 or mean > 1:
+        return (
+            f"the likelihood of {symbolic.observed!r} is not proven Gaussian with the target for "
+            f"its mean ({obstacle or 'degree'}){constrained(model, symbolic)}"
+        )
+    for name, factor in symbolic.factors.items():
+        if name == symbolic.observed:
+            continue
+        if polynomial_degree([factor], [symbolic.data])[0][0] > 0:
+            return f"the prior term of {name!r} depends on the data"
+        if curvature([factor], latents)[0] not in CONCAVE_KINDS:
+            hint = ""
+            if free := [n for n in obstacles(symbolic) if model.rvs_to_transforms[model[n]]]:
+                hint = f"; hold {name_some(free)} constant with fixed={{{free[0]!r}: value}}"
+            return f"the prior term of {name!r} is not proven log-concave in the latents{hint}"
+    return None
 
 
 def constrained(model: pm.Model, symbolic: SymbolicModel) -> str:

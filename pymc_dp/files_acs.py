@@ -95,8 +95,8 @@ def read_acs_pums(
     parts: list[pd.DataFrame] = []
     found: set[str] = set()
     files: list[tuple[str, pd.Series]] = []
-    for path in _listed(paths):
-        for name, file in _csv_files(Path(fspath(path))):
+    for path in (Path(fspath(path)) for path in _listed(paths)):
+        for name, file in _csv_files(path):
             start = len(parts)
             with file as opened:
                 for chunk in _read_chunks(opened, name, numbers, columns):
@@ -105,8 +105,8 @@ def read_acs_pums(
                     found |= set(states.unique())
                     parts.append(part[states.isin(wanted)] if wanted else part)
             if serials := [part["SERIALNO"].drop_duplicates() for part in parts[start:]]:
-                label = str(Path(fspath(path)).parent / name)
-                files.append((label, pd.concat(serials).drop_duplicates().dropna()))
+                held = pd.concat(serials).drop_duplicates().dropna()
+                files.append((str(path.parent / name), held))
     if absent := sorted(wanted - found):
         raise ValueError(
             f"no records of state {name_some(absent)}; the files hold {name_some(sorted(found))}"

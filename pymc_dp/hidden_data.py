@@ -7,12 +7,17 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.posterior import Array
-from pymc_dp.symbolic import NotLinearGaussianError, SymbolicModel, observed_variable
+from pymc_dp.symbolic import (
+    NotLinearGaussianError,
+    SymbolicModel,
+    held_value,
+    observed_variable,
+)
 
 # One value of so many significant digits says where it comes from; rounder ones take several.
 TELLING_DIGITS = 6
@@ -45,7 +50,7 @@ def refuse_hidden_data(model: pm.Model, symbolic: SymbolicModel) -> None:
     for node in _with_inner([*(v for _, v in roots), symbolic.target]):
         if node.owner is not None or node is own:
             continue
-        value = node.data if isinstance(node, Constant) else getattr(node, "get_value", dict)()
+        value = held_value(node)
         value = getattr(value, "data", None) if hasattr(value, "tocsr") else value
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu":
             continue

@@ -17,21 +17,18 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
 
 from pymc_dp import io, privacy
-from pymc_dp.advice import constrained, obstacles
+from pymc_dp.advice import why_no_bound
 from pymc_dp.checks import name_some
 from pymc_dp.convergence import check_convergence
-from pymc_dp.curvature import CONCAVE_KINDS, curvature
-from pymc_dp.degree import polynomial_degree
 from pymc_dp.guarantee import DELTAS, ORDERS, joint_figures, worded
+from pymc_dp.hidden_data import refuse_hidden_data
 from pymc_dp.law import Mechanism
 from pymc_dp.linear_gaussian import TOLERANCE, read_linear
 from pymc_dp.posterior import Array
-from pymc_dp.recognition import labels_of, opened, refuse_hidden_data
-from pymc_dp.symbolic import NotLinearGaussianError, observed_variable
+from pymc_dp.recognition import opened
+from pymc_dp.symbolic import NotLinearGaussianError, held_value, labels_of, observed_variable
 
 BOUND = (
     "log-concave: s_j^2 / (2 D_j), an upper bound for any log-concave prior; the draw is one of "
@@ -84,27 +81,9 @@ def read_log_concave(
     """
     symbolic = opened(model, target, observed)
     refuse_hidden_data(model, symbolic)
-    latents = list(symbolic.latents.values())
-    variables = [*latents, symbolic.data]
+    if why := why_no_bound(model, symbolic):
+        raise NotLinearGaussianError(why)
     likelihood = symbolic.factors[symbolic.observed]
-    (density, mean), obstacle = polynomial_degree([likelihood, symbolic.target], variables)
-    if density > 2 or mean > 1:
-        raise NotLinearGaussianError(
-            f"the likelihood of {symbolic.observed!r} is not proven Gaussian with the target for "
-            f"its mean ({obstacle or 'degree'}){constrained(model, symbolic)}"
-        )
-    prior = {name: f for name, f in symbolic.factors.items() if name != symbolic.observed}
-    for name, factor in prior.items():
-        if polynomial_degree([factor], [symbolic.data])[0][0] > 0:
-            raise NotLinearGaussianError(f"the prior term of {name!r} depends on the data")
-        if curvature([factor], latents)[0] not in CONCAVE_KINDS:
-            hint = ""
-            free = [n for n in obstacles(model, observed) if model.rvs_to_transforms[model[n]]]
-            if free:
-                hint = f"; hold {name_some(free)} constant with fixed={{{free[0]!r}: value}}"
-            raise NotLinearGaussianError(
-                f"the prior term of {name!r} is not proven log-concave in the latents{hint}"
-            )
     linear = read_linear(replace(symbolic, factors={symbolic.observed: likelihood}))
     index = linear.direct_index()
     weight = linear.data_precision.diagonal()
@@ -125,13 +104,8 @@ def _values(model: pm.Model) -> dict[str, np.ndarray]:
     """Observed values and constants that have a name in the model."""
     named = {rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs}
     named |= {v.name: v for v in model.data_vars}
-    found: dict[str, np.ndarray] = {}
-    for name, variable in named.items():
-        if isinstance(variable, Constant):
-            found[name] = np.asarray(variable.data)
-        elif isinstance(variable, SharedVariable):
-            found[name] = np.asarray(variable.get_value())
-    return found
+    values = {name: held_value(variable) for name, variable in named.items()}
+    return {name: np.asarray(value) for name, value in values.items() if value is not None}
 
 
 def log_concave_dataset(

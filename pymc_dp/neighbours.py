@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from pymc.distributions.multivariate import CARRV, ICARRV
 
 from pymc_dp.checks import name_some, text_labels
+from pymc_dp.symbolic import held_value
 
 FORMATS = {"DenseFromSparse", "SparseFromDense"}
 POSITION = {CARRV: 1, ICARRV: 0}  # of the matrix among the distribution's parameters
@@ -43,7 +44,7 @@ def _value(matrix: Any) -> sp.csr_array:
     if matrix.owner is not None:
         matrix = matrix.eval()
     else:
-        matrix = getattr(matrix, "data", None) if hasattr(matrix, "data") else matrix.get_value()
+        matrix = held_value(matrix)
     return sp.csr_array(matrix, dtype=float)
 
 

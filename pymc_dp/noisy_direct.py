@@ -15,14 +15,7 @@ from pymc_dp.calibration import refuse_booleans
 from pymc_dp.checks import FROM_ANSWERS, declared_bounds
 from pymc_dp.noise import EXPONENT, NORM_SLACK, SPACING, DirectPlan, noisy_statistics, price
 from pymc_dp.posterior import Array
-from pymc_dp.record import (
-    build_record,
-    check_assumptions,
-    check_variance_source,
-    claim_kind,
-    claim_words,
-    to_json,
-)
+from pymc_dp.record import build_record, check_assumptions, claim_kind, claim_words, to_json
 from pymc_dp.release_inputs import joined_sensitivity, public_bound
 
 if TYPE_CHECKING:
@@ -112,8 +105,7 @@ def private_direct(
     plan = _plan(s, bound, float(rho))
     stated = float(price(plan.norm, s, plan.slack).max())
 
-    declared = check_assumptions(assumptions)
-    check_variance_source(declared, from_answers=data.from_answers)
+    declared = check_assumptions(assumptions, from_answers=data.from_answers)
     components = {"sampling_variance": "fixed" if "sampling_variance" in declared else "plug-in"}
     claim = claim_kind(components)
     # The smallest noise is that of the smallest sensitivity.

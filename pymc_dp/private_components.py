@@ -22,14 +22,7 @@ from pymc_dp.comparison import direct_sensitivity
 from pymc_dp.moment_statistic import UNIT, MomentStatistic
 from pymc_dp.noise import EXPONENT, NORM_SLACK, SPACING, _gaussian
 from pymc_dp.posterior import Array
-from pymc_dp.record import (
-    build_record,
-    check_assumptions,
-    check_variance_source,
-    claim_kind,
-    claim_words,
-    to_json,
-)
+from pymc_dp.record import build_record, check_assumptions, claim_kind, claim_words, to_json
 from pymc_dp.survey_checks import Bounds, check_bounds
 
 if TYPE_CHECKING:
@@ -134,11 +127,10 @@ def private_sigma_u(
     'estimated privately at rho = 0.5 (private_sigma_u)'
     """
     price = _price(rho)
-    declared = check_assumptions(assumptions)
+    data = area_data(direct, formula, covariates)
+    declared = check_assumptions(assumptions, from_answers=data.from_answers)
     if "sigma_u" in declared:
         raise ValueError("sigma_u is estimated here from the data and cannot be declared public")
-    data = area_data(direct, formula, covariates)
-    check_variance_source(declared, from_answers=data.from_answers)
     sensitivity = direct_sensitivity(direct, data)
     at = data.sampled
     statistic = MomentStatistic(_basis(data), _range(bounds, data))

@@ -20,19 +20,17 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.advice import advice
-from pymc_dp.advice import variance_components as variance_components
 from pymc_dp.arrow import read_arrow
 from pymc_dp.checks import name_some, text_labels
 from pymc_dp.degree import ZERO_SUM, polynomial_degree
 from pymc_dp.derivatives import interpreted
-from pymc_dp.hidden_data import refuse_hidden_data as refuse_hidden_data
+from pymc_dp.hidden_data import refuse_hidden_data
 from pymc_dp.impossible import refuse_impossible, refuse_impossible_values
 from pymc_dp.linear_gaussian import LinearGaussian, read_linear
 from pymc_dp.neighbours import check_neighbours
 from pymc_dp.posterior import Array, GaussianPosterior
 from pymc_dp.symbolic import NotLinearGaussianError as NotLinearGaussianError
-from pymc_dp.symbolic import SymbolicModel, symbolic_model
-from pymc_dp.symbolic import labels_of as labels_of
+from pymc_dp.symbolic import SymbolicModel, labels_of, symbolic_model
 
 
 @dataclass(frozen=True)

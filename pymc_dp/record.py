@@ -23,8 +23,12 @@ NEIGHBOURS = (
 )
 
 
-def check_assumptions(assumptions: Mapping[str, str] | None) -> dict[str, str]:
+def check_assumptions(
+    assumptions: Mapping[str, str] | None, *, from_answers: bool = False
+) -> dict[str, str]:
     """Who declares what public; unknown keys and empty sources are refused.
+
+    So is a source for sampling variances that were computed ``from_answers``.
 
     Raises
     ------
@@ -41,38 +45,24 @@ def check_assumptions(assumptions: Mapping[str, str] | None) -> dict[str, str]:
     for key, source in given.items():
         if not isinstance(source, str) or not source.strip():
             raise ValueError(f"assumption {key!r} needs its source in words")
-    return given
-
-
-def check_variance_source(assumptions: Mapping[str, str], *, from_answers: bool) -> None:
-    """Refuse a public source for sampling variances that were computed from the answers.
-
-    Raises
-    ------
-    ValueError
-        Saying what else to do.
-    """
-    if from_answers and "sampling_variance" in assumptions:
+    if from_answers and "sampling_variance" in given:
         raise ValueError(
             "the sampling variances were computed from the answers, so they cannot be declared "
             "public: take hajek(variance='kish') with a public rate, or leave 'sampling_variance' "
             "out of the assumptions, which makes the claim conditional (if the answers were those "
             "of another survey, direct['variance'].drop_attrs() takes the mark away)"
         )
+    return given
 
 
-def variance_components(
-    assumptions: Mapping[str, str], *, plug_in: bool, from_answers: bool = False
-) -> dict[str, str]:
+def variance_components(assumptions: Mapping[str, str], *, plug_in: bool) -> dict[str, str]:
     """Kind of each variance component: ``fixed`` needs a declared source.
 
     Raises
     ------
     ValueError
-        If sigma_u or the sampling variances are declared public although they were computed from
-        the same data.
+        If sigma_u is declared public although it was estimated from the same data.
     """
-    check_variance_source(assumptions, from_answers=from_answers)
     if plug_in and "sigma_u" in assumptions:
         raise ValueError(
             "sigma_u is held at its posterior mean under idata, so it is estimated from the same "

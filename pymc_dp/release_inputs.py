@@ -15,6 +15,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 
 from pymc_dp import io
+from pymc_dp.advice import variance_components
 from pymc_dp.changes import Changes, read_changes
 from pymc_dp.checks import declared_bounds, name_some, text_labels
 from pymc_dp.convergence import check_convergence
@@ -24,7 +25,7 @@ from pymc_dp.linear_guarantee import linear_dataset
 from pymc_dp.linear_law import LinearLaw
 from pymc_dp.log_concave import LogConcaveLaw, LogConcaveReading, log_concave_dataset
 from pymc_dp.posterior import Array
-from pymc_dp.recognition import LinearReading, Reading, hold, variance_components
+from pymc_dp.recognition import LinearReading, Reading, hold
 from pymc_dp.symbolic import observed_variable
 
 # Without a declared range, direct estimates may lie this many largest standard errors from 0.

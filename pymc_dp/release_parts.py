@@ -88,23 +88,21 @@ def gather(
         raise ValueError(f"mechanism must be 'joint' or 'independent', not {mechanism!r}")
     if bound not in (None, "log-concave"):
         raise ValueError(f"bound must be None or 'log-concave', not {bound!r}")
-    declared = check_assumptions(assumptions)
+    model = pm.modelcontext(model)
+    from_answers = any(getattr(v.tag, "from_answers", False) for v in model.data_vars)
+    declared = check_assumptions(assumptions, from_answers=from_answers)
     if idata is not None:
         io.check_container(idata)
     plain = bound is None
-    model = pm.modelcontext(model)
     held, plugged_in = hold_components(model, dict(fixed or {}), idata if plain else None, observed)
-    components = component_kinds(
-        declared,
-        plug_in=bool(plugged_in),
-        from_answers=any(getattr(v.tag, "from_answers", False) for v in model.data_vars),
-    )
+    components = component_kinds(declared, plug_in=bool(plugged_in))
     reading: Reading | LinearReading | LogConcaveReading
     if plain:
         reading = read_model(held, target, observed, arrow=not moves_several(sensitivity))
     else:
         reading = read_log_concave(held, target, observed)
-    check_plugged_in(declared, in_likelihood(model, plugged_in, observed))
+    if plugged_in:
+        check_plugged_in(declared, in_likelihood(model, plugged_in, observed))
     parts = priced(reading, sensitivity, mechanism)
     claim = claim_kind(components)
     facts = {

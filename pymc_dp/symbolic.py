@@ -15,6 +15,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.multivariate import ZeroSumNormalRV
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 
@@ -102,7 +103,7 @@ def symbolic_model(model: pm.Model, target: str, observed: str | None = None) ->
             f"the observed {confidential.name!r} is an expression of other values: pass the values "
             "themselves in pm.Data, as floating-point numbers"
         )
-    values = np.asarray(data.data if isinstance(data, Constant) else data.get_value())
+    values = np.asarray(held_value(data))
     if not np.isfinite(values).all():
         raise ValueError(f"{(~np.isfinite(values)).sum()} observed values are not finite")
 
@@ -152,6 +153,13 @@ def observed_variable(model: pm.Model, observed: str | None) -> Any:
             + ("; name it with observed=..., the others then count as public" if found else "")
         )
     return next(iter(found.values()))
+
+
+def held_value(variable: Variable) -> Any:
+    """The value of a constant or a shared variable; None of any other."""
+    if isinstance(variable, Constant):
+        return variable.data
+    return variable.get_value() if isinstance(variable, SharedVariable) else None
 
 
 def _shapes(model: pm.Model) -> dict[str, tuple[int, ...]]:

@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 from pymc_dp import PrivateRelease, io
+from pymc_dp.advice import variance_components
 from pymc_dp.linear_law import LinearLaw
 from pymc_dp.models import fay_herriot
 from pymc_dp.posterior import fay_herriot_posterior
@@ -18,7 +19,6 @@ from pymc_dp.recognition import (
     NotLinearGaussianError,
     hold,
     read_model,
-    variance_components,
 )
 
 M = 9
