@@ -24,7 +24,7 @@ from pymc_dp import (
     private_direct,
     private_sigma_u,
 )
-from pymc_dp.posterior import fay_herriot_posterior
+from pymc_dp.posterior.fay_herriot import fay_herriot_posterior
 
 BUDGET = 1.0
 SHARE = 0.01  # of the budget, for sigma_u

@@ -29,7 +29,7 @@ from matplotlib import pyplot as plt
 from PIL import Image
 
 import pymc_dp as pdp
-from pymc_dp.checks import round_up
+from pymc_dp._checks import round_up
 
 RATE_POVERTY, SIGMA_POVERTY = 0.12, 0.06
 # Poverty is shared in a household. A stand-in, as it was seen in this file; so is sigma_u.

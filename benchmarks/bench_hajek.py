@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from pymc_dp.survey import hajek
+from pymc_dp.survey.estimate import hajek
 
 FOLDER = Path(os.environ.get("PYMC_DP_SHARED", Path(__file__).parents[2] / "shared")) / "data"
 ROLES = {"outcome": "poor", "weight": "w", "area": "puma"}

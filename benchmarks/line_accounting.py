@@ -10,7 +10,8 @@ from harness import Options, Peer, PeerFailed, seconds_of, spread
 from problems import SIGMA_U, area_table, posterior_of
 
 from pymc_dp import privacy
-from pymc_dp.guarantee import DELTAS, prices
+from pymc_dp.mechanisms.fay_herriot import prices
+from pymc_dp.record.figures import DELTAS
 
 AREAS = 2_462
 # How many areas a peer is given where all of them would take minutes: per value it is the same.

@@ -13,7 +13,7 @@ from bench_hajek import by_hand
 from harness import Options, Peer, PeerFailed, by_turns, in_a_process, seconds_of
 from problems import persons
 
-from pymc_dp.survey import hajek
+from pymc_dp.survey.estimate import hajek
 
 ROLES = {"outcome": "poor", "weight": "w", "area": "puma"}
 HOUSEHOLD = ["puma", "hh"]

@@ -11,8 +11,8 @@ from harness import Options, Peer, PeerFailed, seconds_of, spread
 from problems import counties, posterior_of
 
 from pymc_dp import sample_posterior
-from pymc_dp.components import estimate_sigma_u
-from pymc_dp.io import read_group
+from pymc_dp.components.estimates import estimate_sigma_u
+from pymc_dp.containers import read_group
 
 PEERS = {"samplics": ("survey", "samplics_fit.py"), "svy-sae": ("sae", "svy_fit.py")}
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import xarray as xr
 
 from pymc_dp import datasets
-from pymc_dp.posterior import GaussianPosterior, fay_herriot_posterior
+from pymc_dp.posterior.fay_herriot import GaussianPosterior, fay_herriot_posterior
 
 SIGMA_U = 0.06
 

@@ -1,0 +1,1 @@
+"""Prices that hold for all data although sigma_u is estimated."""

@@ -1,0 +1,1 @@
+"""Variance components: estimated from the answers, what that costs, and privately."""

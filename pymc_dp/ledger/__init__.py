@@ -1,0 +1,1 @@
+"""The privacy budget of a programme, and the file that keeps it."""

@@ -1,0 +1,467 @@
+"""The law of a release from any linear-Gaussian model: ``theta* | y ~ N(M y + c, N)``.
+
+The counterpart of :mod:`pymc_dp.mechanisms.fay_herriot` for models without the arrow's
+factors. Where the target is small enough, ``Sigma`` and ``M`` are dense matrices of the target;
+else only their diagonals and the factor of the latents' precision are ever held.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import numpy as np
+import scipy.linalg as sl
+import scipy.sparse as sp
+import xarray as xr
+
+from pymc_dp import privacy
+from pymc_dp._typing import Array
+from pymc_dp.mechanisms.lattice import SPACING, UNIT
+from pymc_dp.mechanisms.sensitivity import Changes
+from pymc_dp.posterior.sparse import BLOCK as COLUMNS
+from pymc_dp.posterior.sparse import Factor, exact_forward, factorise
+from pymc_dp.reading.linear import LinearGaussian
+from pymc_dp.reading.symbolic import NotLinearGaussianError
+from pymc_dp.record.claims import Mechanism
+from pymc_dp.record.figures import DELTAS, ORDERS, joint_figures, worded
+
+# Entries of a dense matrix of the target's size by the latents' or the data's: half a gigabyte.
+MOST_ENTRIES = 6e7
+# Eigenvalues of the target's correlation matrix below this times the largest count as zero.
+RANK = 1e-11
+
+
+@dataclass(frozen=True)
+class LinearLaw:
+    """Distribution of a release given the data.
+
+    Attributes
+    ----------
+    linear : LinearGaussian
+    mechanism : {"joint", "independent"}
+    index : ndarray of int of shape (k,), optional
+        The entry of the target that each observation is a direct estimate of.
+    """
+
+    linear: LinearGaussian = field(repr=False)
+    mechanism: Mechanism = "joint"
+    index: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def coordinates(self) -> str:
+        """Where the noise of a draw is whitened: "target" or "latent"."""
+        m, n = self.linear.target.shape
+        small = float(m) * max(m, n, self.linear.cross.shape[1]) <= MOST_ENTRIES
+        return "target" if small else "latent"
+
+    def plan(self, bound: float, mechanism: Mechanism | None = None) -> LinearPlan:
+        """Plan of the safe draw, for observations of at most `bound` in absolute value.
+
+        By default with the law's own mechanism.
+
+        Raises
+        ------
+        NotLinearGaussianError
+            If the target is too large for dense matrices and uses the data openly or wants
+            independent noise; or uses the data openly in directions without noise, which no
+            finite price covers.
+        """
+        chosen = mechanism or self.mechanism
+        if (bound, chosen) not in self._plans:
+            self._plans[bound, chosen] = self._made(bound, chosen)
+        return self._plans[bound, chosen]
+
+    @cached_property
+    def _plans(self) -> dict[tuple[float, Mechanism], LinearPlan]:
+        """Plans made so far: their norms and rounding take a while, and do not change."""
+        return {}
+
+    def _made(self, bound: float, mechanism: Mechanism) -> LinearPlan:
+        if self.coordinates == "latent":
+            self._refuse_without_matrices()
+            linear = self.linear
+            return LatentPlan(
+                self.precision_factor, linear.cross, linear.target, self.constant, bound
+            )
+        roots = self._joint if mechanism == "joint" else self._independent
+        return TargetPlan(*roots, self.constant, bound)
+
+    @cached_property
+    def precision_factor(self) -> Factor:
+        """Factor of the latents' posterior precision."""
+        return factorise(self.linear.precision)
+
+    @cached_property
+    def constant(self) -> Array:
+        """Posterior mean of the target at ``y = 0``; (m,)."""
+        linear = self.linear
+        return np.asarray(linear.target @ self.precision_factor.solve(linear.shift)) + (
+            linear.constant
+        )
+
+    def mean(self, y: Array) -> Array:
+        """Posterior mean of the target; (m,)."""
+        pull = self.precision_factor.solve(self.linear.cross @ y)
+        return np.asarray(self.linear.target @ pull + self.linear.openly @ y + self.constant)
+
+    @cached_property
+    def variance(self) -> Array:
+        """Variance of the release around its mean, the diagonal of ``Sigma``; (m,)."""
+        if self.coordinates == "target":
+            return np.asarray(np.diag(self._matrices[0]))
+        return self.precision_factor.quadratic(self.linear.target.T.tocsc())
+
+    def propagation(self) -> Array:
+        """Dense ``M``: how far the mean of an entry moves per unit of an observation; (m, k)."""
+        return self._matrices[1]
+
+    def covariance(self) -> Array:
+        """Dense ``Sigma``; (m, m)."""
+        return self._matrices[0]
+
+    @cached_property
+    def _matrices(self) -> tuple[Array, Array]:
+        linear, factor = self.linear, self.precision_factor
+        if self.coordinates == "latent":
+            raise NotLinearGaussianError(
+                f"the target has {linear.target.shape[0]} entries and the model "
+                f"{linear.target.shape[1]} latents: too many for dense matrices"
+            )
+        m, n = linear.target.shape
+        solved = np.empty((n, m))
+        for start in range(0, m, COLUMNS):
+            block = linear.target[start : start + COLUMNS].T.toarray()
+            solved[:, start : start + COLUMNS] = factor.solve(block)
+        covariance = linear.target @ solved
+        propagation = (linear.cross.T @ solved).T + linear.openly.toarray()
+        return (covariance + covariance.T) / 2, np.asarray(propagation)
+
+    @cached_property
+    def _sd(self) -> Array:
+        variance = self.variance
+        if not (variance > 0).all():
+            raise NotLinearGaussianError(
+                f"{(variance <= 0).sum()} entries of the target have no posterior variance: no "
+                "noise would protect anybody"
+            )
+        return np.sqrt(variance)
+
+    @cached_property
+    def _independent(self) -> tuple[Array, Array]:
+        """``L`` and ``S`` of independent noise."""
+        return np.diag(self._sd), self._matrices[1] / self._sd[:, None]
+
+    @cached_property
+    def _joint(self) -> tuple[Array, Array]:
+        """``L`` and ``S`` of a joint draw."""
+        covariance, propagation = self._matrices
+        sd = self._sd
+        correlation = covariance / np.outer(sd, sd)
+        scaled = propagation / sd[:, None]
+        try:
+            root = sl.cholesky(correlation, lower=True)
+            regular = (root.diagonal() ** 2 > RANK * len(root)).all()
+        except sl.LinAlgError:
+            regular = False
+        if regular:
+            return sd[:, None] * root, sl.solve_triangular(root, scaled, lower=True)
+        value, vector = sl.eigh(correlation)
+        keep = value > RANK * value[-1]
+        vector, spread = vector[:, keep], np.sqrt(value[keep])
+        within = vector.T @ scaled
+        outside = np.abs(scaled - vector @ within).max(axis=0)
+        open_columns = outside > 1e-6 * np.abs(scaled).max()
+        if self.linear.openly.nnz and open_columns.any():
+            raise NotLinearGaussianError(
+                f"the target uses {open_columns.sum()} observations openly in directions without "
+                "posterior noise: no finite price covers that"
+            )
+        return sd[:, None] * (vector * spread), within / spread[:, None]
+
+    def _refuse_without_matrices(self) -> None:
+        size = self.linear.target.shape[0]
+        if self.linear.openly.nnz:
+            raise NotLinearGaussianError(
+                f"the target of {size} entries uses the data openly, which takes dense matrices "
+                "of its size to price: too many entries"
+            )
+        if self.mechanism == "independent":
+            raise NotLinearGaussianError(
+                f"noise independent by area takes a dense propagation matrix, which {size} "
+                "entries are too many for: use mechanism='joint'"
+            )
+
+    def smoothed(self, release: Array) -> tuple[Array, Array] | None:
+        """Mean and standard deviation of theta given the release, or None.
+
+        For a plain joint draw the chain theta -> y -> theta* is reversible, so theta given
+        theta* has the law of theta* given theta: ``N(M E[y | theta*] + c, Sigma + M R M')``. It
+        takes observations that are direct estimates, and dense matrices.
+        """
+        if self.mechanism != "joint" or self.index is None or self.coordinates == "latent":
+            return None
+        if self.linear.openly.nnz:
+            return None
+        variance = 1.0 / self.linear.data_precision.diagonal()
+        M = self.propagation()
+        shift = variance * self.linear.data_shift - self.linear.constant[self.index]
+        mean = (release[..., self.index] + shift) @ M.T + self.constant
+        return mean, np.sqrt(self.variance + (M**2) @ variance)
+
+    def unshrunk(self, changes: sp.csc_array) -> Array:
+        """Price without the model, ``d' R^-1 d / 2`` with signs at worst; (columns,)."""
+        weight = abs(self.linear.data_precision)
+        return np.ravel((weight @ changes).multiply(changes).sum(axis=0)) / 2
+
+
+BY_AREA = {"rho": "rho_respondent", "independent": "rho_independent", "unshrunk": "rho_unshrunk"}
+BY_RECORD = {
+    "rho": "rho_record",
+    "independent": "rho_independent_record",
+    "unshrunk": "rho_unshrunk_record",
+}
+
+
+def linear_dataset(
+    law: LinearLaw,
+    changes: Changes,
+    area: np.ndarray,
+    *,
+    bound: float,
+    claim: str,
+    draws: int = 1,
+) -> xr.Dataset:
+    """The guarantee of a release as a labelled data set; every figure says its kind of claim.
+
+    Parameters
+    ----------
+    law : LinearLaw
+    changes : Changes
+    area : ndarray of str of shape (m,)
+    bound : float
+    claim : str
+        Words that go with every figure.
+    draws : int
+        Number of draws released together; rho adds.
+
+    Returns
+    -------
+    xr.Dataset
+        On ``area``, ``order`` and ``delta``, and on ``record`` where kinds of record are not one
+        an area.
+
+    Notes
+    -----
+    Design 2.3, last point. What the digits of a single area of a joint draw show is bounded by
+    the whole: the noise of all areas enters them.
+    """
+    plan = law.plan(bound)
+    paid = price(plan, changes.matrix)
+    rho = draws * float(paid.max())
+    by_record = {"rho": paid, "unshrunk": law.unshrunk(changes.matrix)}
+    if changes.area is not None and law.mechanism == "independent":
+        # By area, as in Fay-Herriot models, a joint draw's price stands beside what is paid.
+        by_record["rho"] = price(law.plan(bound, "joint"), changes.matrix)
+    lattice = {"spacing": SPACING, "coordinates": draws * plan.moved}
+    by_area = {"posterior_sd": np.sqrt(law.variance)}
+    smoothed = law.smoothed(np.zeros(area.size))
+    if smoothed is not None:
+        by_area["theta_smoothed_sd"] = smoothed[1]
+    if law.coordinates == "target":
+        ideal = _largest_by_area(law, changes)
+        independent = law.plan(bound, "independent")
+        by_record["independent"] = price(independent, changes.matrix)
+        shown = (np.sqrt(2 * ideal) * (1 + NORM_SLACK) + independent.slack) ** 2 / 2
+        alone = shown if law.mechanism == "independent" else np.full(area.size, rho / draws)
+        by_area |= {"rho_area": draws * alone, "rho_area_ideal": draws * ideal}
+    else:
+        by_area["rho_area"] = np.full(area.size, rho)
+    data = xr.Dataset(
+        {name: ("area", values) for name, values in by_area.items()}
+        | _of_records(by_record, changes, area, draws)
+        | joint_figures(rho, by_area["rho_area"], partial(privacy.lattice_epsilon, **lattice)),
+        coords={"area": area, "order": ORDERS, "delta": DELTAS},
+    )
+    return worded(data, claim)
+
+
+def _of_records(
+    prices: dict[str, Array], changes: Changes, area: np.ndarray, draws: int
+) -> dict[str, tuple[str, Array]]:
+    """Prices by area where each area has its kind of record, else by record."""
+    if changes.area is None:
+        label = {"record": ("record", changes.label)}
+        return label | {
+            BY_RECORD[key]: ("record", draws * values) for key, values in prices.items()
+        }
+    figures = {BY_AREA[key]: draws * values for key, values in prices.items()}
+    out: dict[str, tuple[str, Array]] = {}
+    for name, values in {"sensitivity": changes.matrix.data, **figures}.items():
+        spread = np.zeros(area.size)
+        spread[changes.area] = values
+        out[name] = ("area", spread)
+    return out
+
+
+def _largest_by_area(law: LinearLaw, changes: Changes) -> Array:
+    """``max_r |M_i| d_r`` squared over ``2 Sigma_ii`` for each area i, signs at worst; (m,)."""
+    moved = np.zeros(law.variance.size)
+    M = np.abs(law.propagation())
+    for start in range(0, changes.label.size, BLOCK):
+        part = changes.matrix[:, start : start + BLOCK]
+        moved = np.maximum(moved, (part.T @ M.T).max(axis=0))
+    return np.asarray(moved**2 / (2 * law.variance))
+
+
+# Column norms come from a recursion or a dense product, checked to far below this.
+NORM_SLACK = 1e-9
+SIGNS = 10  # a record that moves more entries is priced by the triangle inequality
+BLOCK = 512
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """``theta* = L (S y + noise) + c`` with dense public ``L`` (m x r) and ``S`` (r x k)."""
+
+    to_target: Array = field(repr=False)
+    from_data: Array = field(repr=False)
+    constant: Array = field(repr=False)
+    bound: float
+
+    @property
+    def size(self) -> int:
+        """Number of lattice coordinates."""
+        return self.from_data.shape[0]
+
+    @property
+    def moved(self) -> int:
+        """Coordinates that one record can move: all."""
+        return self.size
+
+    @cached_property
+    def slack(self) -> float:
+        """What rounding can add to the distance between two statistics.
+
+        A product errs by one unit, the exactly rounded sum of the products by another.
+        """
+        error = 2 * UNIT * self.bound * np.abs(self.from_data).sum(axis=1)
+        return SPACING * math.sqrt(self.size) + 2 * (1 + NORM_SLACK) * math.hypot(*error)
+
+    def statistic(self, y: Array) -> Array:
+        """``S y``, each sum of the computed products rounded once."""
+        rows = (self.from_data[i : i + BLOCK] * y for i in range(0, self.size, BLOCK))
+        return np.array([math.fsum(row) for block in rows for row in block.tolist()])
+
+    def publish(self, noisy: Array) -> Array:
+        """``L noisy + c``; (m,)."""
+        return np.asarray(self.to_target @ noisy + self.constant)
+
+    def distance(self, changes: sp.csc_array) -> Array:
+        """How far each column of largest changes can move the statistics; (columns,)."""
+        count = np.diff(changes.indptr)
+        out = np.zeros(count.size)
+        single = count == 1
+        norm = np.sqrt((self.from_data**2).sum(axis=0))
+        out[single] = norm[changes[:, single].indices] * changes[:, single].data
+        for j in np.flatnonzero(count > 1):
+            at = slice(changes.indptr[j], changes.indptr[j + 1])
+            rows, most = changes.indices[at], changes.data[at]
+            if rows.size > SIGNS:
+                out[j] = norm[rows] @ most
+            else:
+                out[j] = largest_norm(self.from_data[:, rows] * most)
+        return out
+
+
+@dataclass(frozen=True)
+class LatentPlan:
+    """``theta* = T R^-T (R^-1 K y + noise) + c``, all sparse."""
+
+    factor: Factor = field(repr=False)
+    cross: sp.csc_array = field(repr=False)
+    target: sp.csr_array = field(repr=False)
+    constant: Array = field(repr=False)
+    bound: float
+
+    @property
+    def size(self) -> int:
+        """Number of lattice coordinates, one a latent."""
+        return self.cross.shape[0]
+
+    @property
+    def moved(self) -> int:
+        """Coordinates that one record can move: all."""
+        return self.size
+
+    @cached_property
+    def norm(self) -> Array:
+        """Norm of each column of S: ``sqrt(K_j' Q^-1 K_j)``; (k,)."""
+        return np.sqrt(self.factor.quadratic(self.cross))
+
+    @cached_property
+    def slack(self) -> float:
+        """What rounding can add to the distance between two statistics.
+
+        Forward substitution solves a system whose entries are off by ``w`` units, ``w`` the
+        most terms in a row (Higham 2002, theorem 8.5), so that its result errs by at most
+        ``w u |R^-1| |R| |x|``; the norms of ``R^-1`` and ``|R|`` are at most the roots of the
+        traces of ``Q^-1`` and of ``Q``. In double-double, ``u`` is below 2^-98; what remains is
+        the rounding at the end, allowed for twice.
+        """
+        total, inverse = self.factor.trace
+        largest = 2 * self._operator_norm() * math.sqrt(self.cross.shape[1]) * self.bound
+        amplified = 2.0 * self.size * 2.0**-98 * math.sqrt(total * inverse)
+        error = (2 * UNIT + amplified) * largest
+        return SPACING * math.sqrt(self.size) + 2 * (1 + NORM_SLACK) * error
+
+    def _operator_norm(self) -> float:
+        """Largest singular value of S, to a few percent (its use allows a factor of two)."""
+        from scipy.sparse.linalg import LinearOperator, eigsh
+
+        k = self.cross.shape[1]
+        if k < 3:
+            return float(np.sqrt((self.norm**2).sum()))
+
+        def square(v: Array) -> Array:
+            return np.asarray(self.cross.T @ self.factor.solve(self.cross @ v.ravel()))
+
+        start = np.random.default_rng(1).uniform(1.0, 2.0, k)
+        [value] = eigsh(
+            LinearOperator((k, k), matvec=square, dtype=float),
+            k=1,
+            tol=1e-2,
+            v0=start,
+            return_eigenvectors=False,
+        )
+        return max(math.sqrt(max(float(value), 0.0)), float(self.norm.max()))
+
+    def statistic(self, y: Array) -> Array:
+        """``S y``; (n,)."""
+        return exact_forward(self.factor, self.cross, y)
+
+    def publish(self, noisy: Array) -> Array:
+        """``L noisy + c``; (m,)."""
+        return np.asarray(self.target @ self.factor.unwhiten(noisy) + self.constant)
+
+    def distance(self, changes: sp.csc_array) -> Array:
+        """How far each column of largest changes can move the statistics, at most; (columns,)."""
+        return np.asarray(changes.T @ self.norm)
+
+
+LinearPlan = TargetPlan | LatentPlan
+
+
+def largest_norm(columns: Array) -> float:
+    """Largest norm of the columns' sum over all signs: a convex function peaks at a corner."""
+    gram = columns.T @ columns
+    signs = np.array(list(itertools.product([1.0], *[[1.0, -1.0]] * (gram.shape[0] - 1))))
+    return math.sqrt(float(np.einsum("si,ij,sj->s", signs, gram, signs).max()))
+
+
+def price(plan: LinearPlan, changes: sp.csc_array) -> Array:
+    """Price in zCDP of each column of largest changes, rounding included; (columns,)."""
+    distance = (1 + NORM_SLACK) * plan.distance(changes)
+    return np.where(distance > 0, (distance + plan.slack) ** 2 / 2, 0.0)

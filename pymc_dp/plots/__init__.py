@@ -1,0 +1,1 @@
+"""Pictures: matplotlib axes in, axes out."""

@@ -1,0 +1,1 @@
+"""Exact Gaussian posteriors, in factors and in sparse form."""

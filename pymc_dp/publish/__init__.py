@@ -1,0 +1,1 @@
+"""What leaves the house: the public file, the statement, what a notebook shows."""

@@ -1,0 +1,1 @@
+"""Reading a PyMC model: proof that it is linear-Gaussian, and its numbers."""

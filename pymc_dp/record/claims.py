@@ -1,0 +1,147 @@
+"""The record of a release: what is claimed, under which assumptions, said by whom.
+
+One JSON object, kept as one text attribute because netCDF has no None, bool or dict. Its keys
+are only ever added to, so that later versions read earlier records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+from pymc_dp._checks import name_some
+from pymc_dp._version import __version__
+
+ASSUMPTIONS = ("weights", "sampling_variance", "sigma_u", "covariates", "universe")
+SCHEMA_VERSION = 1
+Claim = Literal["formal", "conditional"]
+CONDITIONAL = "conditional (treating the variance components as fixed)"
+NEIGHBOURS = (
+    "one unit's outcomes are replaced by any other values in the declared range; weights, area "
+    "membership, the universe and who answered stay"
+)
+
+
+def check_assumptions(
+    assumptions: Mapping[str, str] | None, *, from_answers: bool = False
+) -> dict[str, str]:
+    """Who declares what public; unknown keys and empty sources are refused.
+
+    So is a source for sampling variances that were computed ``from_answers``.
+
+    Raises
+    ------
+    ValueError
+        Naming the key.
+    """
+    given = dict(assumptions or {})
+    unknown = [key for key in given if key not in ASSUMPTIONS]
+    if unknown:
+        raise ValueError(
+            f"unknown assumptions {', '.join(map(repr, unknown))}; "
+            f"known are {', '.join(ASSUMPTIONS)}"
+        )
+    for key, source in given.items():
+        if not isinstance(source, str) or not source.strip():
+            raise ValueError(f"assumption {key!r} needs its source in words")
+    if from_answers and "sampling_variance" in given:
+        raise ValueError(
+            "the sampling variances were computed from the answers, so they cannot be declared "
+            "public: take hajek(variance='kish') with a public rate, or leave 'sampling_variance' "
+            "out of the assumptions, which makes the claim conditional (if the answers were those "
+            "of another survey, direct['variance'].drop_attrs() takes the mark away)"
+        )
+    return given
+
+
+def variance_components(assumptions: Mapping[str, str], *, plug_in: bool) -> dict[str, str]:
+    """Kind of each variance component: ``fixed`` needs a declared source.
+
+    Raises
+    ------
+    ValueError
+        If sigma_u is declared public although it was estimated from the same data.
+    """
+    if plug_in and "sigma_u" in assumptions:
+        raise ValueError(
+            "sigma_u is held at its posterior mean under idata, so it is estimated from the same "
+            "data and cannot be declared public"
+        )
+    return {
+        name: "fixed" if name in assumptions else "plug-in"
+        for name in ("sigma_u", "sampling_variance")
+    }
+
+
+def check_plugged_in(assumptions: Mapping[str, str], in_likelihood: Collection[str]) -> None:
+    """Refuse public sampling variances that a component plugged in is part of.
+
+    Raises
+    ------
+    ValueError
+        Naming what was plugged in.
+    """
+    if in_likelihood and "sampling_variance" in assumptions:
+        raise ValueError(
+            f"{name_some(in_likelihood)} held at posterior means under idata is part of the "
+            "sampling variances of this model, which then cannot be declared public: hold it "
+            "with fixed=..., or leave 'sampling_variance' out of the assumptions"
+        )
+
+
+def claim_kind(components: Mapping[str, str]) -> Claim:
+    """``formal`` when every variance component is fixed, else ``conditional``."""
+    return "formal" if set(components.values()) == {"fixed"} else "conditional"
+
+
+def claim_words(kind: Claim) -> str:
+    """The words that stand beside every figure."""
+    return kind if kind == "formal" else CONDITIONAL
+
+
+def build_record(**facts: Any) -> dict[str, Any]:
+    """The record of one release, from the facts of the release and the versions in use."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "neighbours": NEIGHBOURS,
+        "pure_epsilon": "none: the likelihood ratio of a Gaussian draw is unbounded",
+        "versions": {"pymc_dp": __version__}
+        | {name: _version(name) for name in ("pymc", "opendp", "numpy")},
+        **facts,
+    }
+
+
+def to_json(record: Mapping[str, Any]) -> str:
+    """Canonical JSON text of a record; refuses NaN and infinity."""
+    return json.dumps(record, sort_keys=True, allow_nan=False, ensure_ascii=False)
+
+
+def read_record(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a release from the attributes of its group.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or it comes from a later schema.
+    """
+    if "privacy" not in attrs:
+        raise ValueError("no attribute 'privacy': this is not a release of pymc_dp")
+    record: dict[str, Any] = json.loads(attrs["privacy"])
+    if record.get("schema_version", 0) > SCHEMA_VERSION:
+        raise ValueError(
+            f"the record has schema {record['schema_version']}, later than {SCHEMA_VERSION}: "
+            "update pymc_dp"
+        )
+    return record
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+Mechanism = Literal["joint", "independent"]

@@ -1,0 +1,431 @@
+"""The release: a model and its sensitivities in, one private posterior draw and its claim out."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+
+from pymc_dp import containers
+from pymc_dp._checks import round_up
+from pymc_dp._typing import Array
+from pymc_dp.mechanisms.calibration import Method
+from pymc_dp.mechanisms.fay_herriot import ReleaseLaw
+from pymc_dp.mechanisms.lattice import noisy_statistics
+from pymc_dp.mechanisms.log_concave import LogConcaveLaw, sampled_draw
+from pymc_dp.record.claims import Mechanism, build_record, to_json
+from pymc_dp.release.assemble import (
+    Ingredients,
+    calibrated,
+    described,
+    gather,
+    propagation_array,
+    publishing_decimals,
+)
+
+if TYPE_CHECKING:
+    from pymc_dp.ledger.ledger import PrivacyLedger
+
+
+class PrivateRelease:
+    """One private posterior draw of a linear-Gaussian model, and the guarantee it comes with.
+
+    Nothing is drawn until :meth:`draw`; the guarantee is there before.
+
+    Parameters
+    ----------
+    model : pm.Model
+        A model that is Gaussian in its latents and data once every variance component is held,
+        such as :func:`fay_herriot` returns. It is read with proof, or refused.
+    sensitivity : DataArray, Series, array or float
+        ``s_j``: the most that one protected unit can move the direct estimate of area j, in the
+        outcome's unit. Labelled values are joined by label; an array is taken in the model's
+        order; a number holds for every area. The attributes ``outcome_bounds`` and ``unit`` that
+        :func:`hajek` leaves on it go into the record. In a model whose observed values are not
+        one an area, the same for each observed value; where one unit moves several of them, a
+        change matrix: one more dimension, a column for each kind of unit with the most that it
+        can move each value, of either sign (or a sparse array of that shape).
+    idata : InferenceData or DataTree, optional
+        A fit. Free variance components are held at their posterior means (plug-in) if it has
+        converged, and :meth:`draw` attaches the release to it.
+    fixed : dict, optional
+        ``{name: value}``: free variables to hold at constants.
+    target : str
+        The variable to release.
+    mechanism : {"joint", "independent"}
+        A draw from the joint posterior, or the posterior mean plus independent noise of the
+        posterior variance (dearer, by the squared posterior correlations).
+    assumptions : dict, optional
+        ``{what: source in words}``: who declares what public; keys ``weights``,
+        ``sampling_variance``, ``sigma_u``, ``covariates``, ``universe``. The claim is formal
+        when ``sampling_variance`` and ``sigma_u`` both have a source, else conditional. A source
+        for variances that :func:`hajek` computed from the answers is refused. In a model of your
+        own, ``sigma_u`` stands for every variance component held fixed; a source for
+        ``sampling_variance`` is refused too where one that is plugged in is part of it.
+    observed : str, optional
+        The confidential observed variable, where the model has several; the others are public.
+    bound : {"log-concave"}, optional
+        For a Gaussian likelihood of direct estimates with any log-concave prior (Laplace effects,
+        say): the bound ``s_j^2 / (2 D_j)`` in place of an exact price. The draw is then one of
+        `idata`'s, taken as an exact draw from the posterior, which the record says. The fit must
+        keep its data, as ``pm.sample`` does, and is good for one draw.
+
+    Raises
+    ------
+    NotLinearGaussianError
+        If the model is not proven linear-Gaussian; the message names the obstacle.
+    ValueError
+        If sensitivities, assumptions or values to hold are unusable, or the fit has not
+        converged; the message names areas and variables.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> from pymc_dp import PrivateRelease, fay_herriot
+    >>> direct = xr.Dataset(
+    ...     {"estimate": ("area", [0.1, 0.3]), "variance": ("area", [0.01, 0.02])},
+    ...     coords={"area": ["north", "south"]},
+    ... )
+    >>> release = PrivateRelease(fay_herriot(direct, sigma_u=0.05), sensitivity=0.02)
+    >>> round(float(release.guarantee["rho"]), 6)
+    0.014286
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        sensitivity: xr.DataArray | pd.Series | Array | float,
+        *,
+        idata: Any = None,
+        fixed: Mapping[str, float] | None = None,
+        target: str = "theta",
+        mechanism: Mechanism = "joint",
+        assumptions: Mapping[str, str] | None = None,
+        observed: str | None = None,
+        bound: Literal["log-concave"] | None = None,
+    ) -> None:
+        self._assemble(
+            gather(
+                model,
+                sensitivity,
+                idata=idata,
+                fixed=fixed,
+                target=target,
+                mechanism=mechanism,
+                assumptions=assumptions,
+                observed=observed,
+                bound=bound,
+            )
+        )
+
+    def _assemble(self, parts: Ingredients) -> None:
+        """Set up a release that has not been drawn."""
+        self._parts = parts
+        self._law = parts.law
+        self._area = parts.area
+        self._y = parts.y
+        self._bound = parts.bound
+        self._idata = parts.idata
+        self._decimals = publishing_decimals(parts.law.variance)
+        self._facts: dict[str, Any] = {**parts.facts, "publishing_decimals": self._decimals}
+        self.mechanism: Mechanism = parts.law.mechanism
+        self.claim = self._facts["claim"]
+        self._lock = threading.Lock()
+        self._released: xr.Dataset | None = None
+        self._guarantee = self._describe(draws=1)
+
+    @property
+    def guarantee(self) -> xr.Dataset:
+        """What one draw will cost: everything in the ``private_release`` group but the draw."""
+        return self._guarantee.copy(deep=True)
+
+    @property
+    def released(self) -> xr.Dataset | None:
+        """The authoritative copy of the released group; None before a draw."""
+        return None if self._released is None else self._released.copy(deep=True)
+
+    @property
+    def _fay_herriot(self) -> ReleaseLaw:
+        """The law, for audits, which know Fay-Herriot models."""
+        if not isinstance(self._law, ReleaseLaw):
+            raise ValueError("audits take Fay-Herriot models: one direct estimate an area")
+        return self._law
+
+    @property
+    def _sensitivity(self) -> Array:
+        """Sensitivities by area, for audits."""
+        self._fay_herriot  # noqa: B018
+        return np.asarray(self._parts.moved)
+
+    @property
+    def report(self) -> xr.Dataset | None:
+        """What the calibration costs in accuracy; None for a release that has none.
+
+        On ``area``: ``touched``, ``sampling_variance_factor``; ``mse`` (``estimator``, ``area``)
+        and ``rmse`` (``estimator``): expected squared errors under the model, of this release,
+        of the release before calibration, and of noise on the direct estimates at the same rho.
+        """
+        report = self._parts.report
+        return None if report is None else report.copy(deep=True)
+
+    def calibrate(
+        self,
+        rho: float | None = None,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        method: Method = "temper",
+    ) -> PrivateRelease:
+        """A new release that meets a target, with its own guarantee and a :attr:`report`.
+
+        Only public quantities decide (weights, sampling variances, covariates, sigma_u), so
+        calibrating costs no privacy. The release before is left as it is.
+
+        Parameters
+        ----------
+        rho : float, optional
+            zCDP price that one draw may cost. Give this, or `epsilon` and `delta`.
+        epsilon, delta : float, optional
+            The target as epsilon at delta.
+        method : {"temper", "noise", "scale"}
+            "temper" raises the sampling variances that the model believes in, for the areas
+            above the target alone, until each meets it: the model trusts those direct estimates
+            less. "noise" adds the least independent noise of one variance to every area. "scale"
+            inflates the posterior covariance.
+
+        Returns
+        -------
+        PrivateRelease
+            Its stated rho is at most the target. The smoothed draw conditions on what was done,
+            with the sampling variances of the data.
+
+        Raises
+        ------
+        ValueError
+            If the target is not given in one of the two ways or is out of range, the method is
+            unknown, or this release has been drawn already: the draw would have to be paid for
+            as well.
+
+        Examples
+        --------
+        >>> import xarray as xr
+        >>> from pymc_dp import PrivateRelease, fay_herriot
+        >>> direct = xr.Dataset(
+        ...     {"estimate": ("area", [0.1, 0.3]), "variance": ("area", [0.01, 0.02])},
+        ...     coords={"area": ["north", "south"]},
+        ... )
+        >>> release = PrivateRelease(fay_herriot(direct, sigma_u=0.05), sensitivity=0.02)
+        >>> cheaper = release.calibrate(rho=0.01)
+        >>> round(float(cheaper.guarantee["rho"]), 9)
+        0.01
+        >>> cheaper.report["touched"].values
+        array([ True, False])
+        """
+        if self._released is not None:
+            raise ValueError(
+                "this release has been drawn, and what was drawn costs its price: make a new "
+                "PrivateRelease to calibrate"
+            )
+        new = object.__new__(type(self))
+        new._assemble(calibrated(self._parts, rho, epsilon, delta, method))
+        return new
+
+    def propagation(self) -> xr.DataArray:
+        """Dense propagation matrix: how far the mean of ``area`` moves per unit observed.
+
+        Returns
+        -------
+        xr.DataArray of shape (m, m)
+            On (``area``, ``area_bis``): the mean of ``area`` per unit of the direct estimate of
+            ``area_bis``. On (``area``, ``record``), of shape (m, k), where the observed values
+            are not one an area.
+        """
+        return propagation_array(self._parts)
+
+    def draw(
+        self, idata: Any = None, *, ledger: PrivacyLedger | None = None, draws: int = 1
+    ) -> Any:
+        """Draw from the posterior, safely, and attach the ``private_release`` group.
+
+        The noise comes from the operating system through OpenDP and has no seed. The price is
+        charged to the ledger before the noise is drawn. Without a ledger an object draws once:
+        ask for all `draws` together.
+
+        Parameters
+        ----------
+        idata : InferenceData or DataTree, optional
+            Where to attach; by default the one given before, else a new one.
+        ledger : PrivacyLedger, optional
+        draws : int
+            Number of draws, each at the full price.
+
+        Returns
+        -------
+        InferenceData or DataTree
+            As it came, with the group attached.
+
+        Raises
+        ------
+        ValueError
+            If the container already has a release, ``draws`` is not a positive integer, this is
+            a plan, or this object has drawn before without a ledger, or under a bound at all.
+        BudgetExceeded
+            If the ledger's budget does not cover the price.
+        """
+        if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
+            raise ValueError("draws must be a positive integer")
+        if self._parts.planned:
+            raise ValueError(
+                "this is a plan, which holds no outcomes: a draw would be about nobody. Make a "
+                "PrivateRelease of the model with its direct estimates, and draw from that"
+            )
+        if draws > 1 and isinstance(self._law, LogConcaveLaw):
+            raise ValueError("draws of a sampler are not independent: draws=1")
+        container = idata if idata is not None else self._idata
+        container = (
+            containers.new_container()
+            if container is None
+            else containers.check_container(container)
+        )
+        group = self._describe(draws=int(draws))
+        rho = float(group["rho"])
+        # A fit that cannot be used is refused before its draw is paid for.
+        sampled = self._sampled(container)
+        with self._lock:
+            if sampled is not None and self._released is not None:
+                raise ValueError(
+                    "this release has been drawn, and two draws of one fit are not independent, so "
+                    "that their prices do not add up: make a new fit and a new PrivateRelease"
+                )
+            if ledger is None and self._released is not None:
+                raise ValueError(
+                    "this release has been drawn; a second draw costs its price again: declare "
+                    "the number with draws=, or charge each to a ledger"
+                )
+            if ledger is not None:
+                ledger.charge(
+                    rho, label=self._parts.label, claim=self.claim, record=self._record(draws)
+                )
+            theta = self._noisy_draws(int(draws), rho) if sampled is None else sampled
+            smoothed = self._law.smoothed(theta)
+            dims = ("chain", "draw", "area")
+            group["theta"] = (dims, theta[None])
+            group["theta"].attrs["long_name"] = "released posterior draw"
+            if smoothed is not None:
+                group["theta_smoothed"] = (dims, smoothed[0].round(self._decimals)[None])
+                group["theta_smoothed"].attrs["long_name"] = "released draw smoothed once more"
+            group = group.assign_coords(chain=[0], draw=np.arange(draws))
+            self._released = group.assign_attrs(
+                created_at=datetime.now(UTC).isoformat(timespec="seconds")
+            )
+        return containers.attach(container, self._released.copy(deep=True))
+
+    def statement(self, path: str | os.PathLike[str], *, conditional: bool = False) -> None:
+        """Write a page for a review board or an annex: what is released, how private, who says so.
+
+        Parameters
+        ----------
+        path : path
+            A new file (``.html``) in an existing folder.
+        conditional : bool
+            Write also a claim that treats the variance components as fixed.
+
+        Raises
+        ------
+        ValueError
+            If the claim is conditional and this was not asked for, or the path is no ``.html``.
+        FileExistsError
+            If the target exists.
+
+        Notes
+        -----
+        Before a draw the page says "planned". It withholds what :func:`write_public` withholds,
+        and shows no released value; see :func:`write_statement`.
+        """
+        from pymc_dp.publish.statement import write_statement
+
+        group = self._guarantee if self._released is None else self._released
+        write_statement(group, path, conditional=conditional)
+
+    def simulate(
+        self, draws: int = 1000, random_seed: int | np.random.Generator | None = None
+    ) -> xr.DataArray:
+        """Ordinary floating-point draws, for studies of the model: never a private release.
+
+        Parameters
+        ----------
+        draws : int
+        random_seed : int or Generator, optional
+
+        Returns
+        -------
+        xr.DataArray
+            ``theta`` with dims (``chain``, ``draw``, ``area``).
+        """
+        rng = np.random.default_rng(random_seed)
+        plan = self._parts.gaussian.plan(self._bound)
+        centre = plan.statistic(self._y)
+        theta = np.stack([plan.publish(centre + rng.normal(size=plan.size)) for _ in range(draws)])
+        return xr.DataArray(
+            theta[None],
+            dims=("chain", "draw", "area"),
+            coords={"chain": [0], "draw": np.arange(draws), "area": self._area},
+            name="theta",
+            attrs={"note": "simulated with a pseudo-random generator: not a private release"},
+        )
+
+    def _sampled(self, container: Any) -> Array | None:
+        """A draw of the user's sampler, where the law is only bounded; else None."""
+        if not isinstance(self._law, LogConcaveLaw):
+            return None
+        fit = sampled_draw(container, self._facts["target"], self._law.reading)
+        return fit.round(self._decimals)
+
+    def _noisy_draws(self, draws: int, rho: float) -> Array:
+        plan = self._parts.gaussian.plan(self._bound)
+        distance = math.sqrt(2 * rho / draws)
+        noisy = noisy_statistics(plan, self._y, distance, rho / draws, draws)
+        return np.stack([plan.publish(w) for w in noisy]).round(self._decimals)
+
+    def _describe(self, *, draws: int) -> xr.Dataset:
+        data = described(
+            self._law,
+            self._parts.moved,
+            self._area,
+            bound=self._bound,
+            claim=self._facts["claim_words"],
+            draws=draws,
+        )
+        return data.assign_attrs(
+            privacy=to_json(self._record(draws)),
+            creation_library="pymc_dp",
+            creation_library_version=self._record(draws)["versions"]["pymc_dp"],
+        )
+
+    def _record(self, draws: int) -> dict[str, Any]:
+        return build_record(draws=int(draws), **self._facts)
+
+    def __repr__(self) -> str:
+        """Claim and price; never an estimate."""
+        rho = float(self._guarantee["rho"])
+        eps = float(self._guarantee["epsilon"].sel(delta=1e-6))
+        state = "drawn" if self._released is not None else "not drawn yet"
+        return (
+            f"PrivateRelease({self._parts.label}, {self.mechanism}, {state})\n"
+            f"  one draw: rho {round_up(rho)}, epsilon {round_up(eps)} at delta 1e-06\n"
+            f"  claim: {self._facts['claim_words']}\n"
+            f"  unit: {self._facts['unit']}"
+        )
+
+    def _repr_html_(self) -> str:
+        from pymc_dp.publish.notebook import release_html
+
+        return release_html(self._guarantee, self._record(1), drawn=self._released is not None)

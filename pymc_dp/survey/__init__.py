@@ -1,0 +1,1 @@
+"""From survey records, or a table, to direct estimates with variance and sensitivity."""
