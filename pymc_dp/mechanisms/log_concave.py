@@ -21,7 +21,7 @@ import xarray as xr
 from pymc_dp import containers, privacy
 from pymc_dp._checks import name_some
 from pymc_dp._typing import Array
-from pymc_dp.containers import check_convergence
+from pymc_dp.containers.convergence import check_convergence
 from pymc_dp.reading.linear import TOLERANCE, read_linear
 from pymc_dp.reading.read import opened
 from pymc_dp.reading.refusals import refuse_hidden_data, why_no_bound

@@ -19,8 +19,7 @@ import xarray as xr
 
 from pymc_dp import containers
 from pymc_dp._checks import name_some
-from pymc_dp.publish.allow_list import FILE_SCHEMA, public_part
-from pymc_dp.publish.formats import (
+from pymc_dp.containers.formats import (
     content,
     differences,
     quiet_zarr,
@@ -29,6 +28,7 @@ from pymc_dp.publish.formats import (
     write_netcdf,
     write_zarr,
 )
+from pymc_dp.publish.allow_list import FILE_SCHEMA, public_part
 from pymc_dp.record.claims import read_record
 
 FORMATS = {".nc": (write_netcdf, read_netcdf), ".zarr": (write_zarr, read_zarr)}

@@ -16,7 +16,7 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pymc_dp import containers
 from pymc_dp._checks import declared_bounds, name_some
 from pymc_dp._typing import Array
-from pymc_dp.containers import check_convergence
+from pymc_dp.containers.convergence import check_convergence
 from pymc_dp.mechanisms.calibration import (
     Method,
     calibrate_law,

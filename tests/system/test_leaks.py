@@ -21,8 +21,8 @@ import xarray as xr
 
 from pymc_dp import PrivacyLedger, PrivateRelease, fay_herriot
 from pymc_dp import containers as io
+from pymc_dp.containers.formats import write_zarr
 from pymc_dp.models.inputs import area_data
-from pymc_dp.publish.formats import write_zarr
 from pymc_dp.publish.public_file import read_public, write_public
 from pymc_dp.reading.read import read_model
 from pymc_dp.reading.symbolic import NotLinearGaussianError

@@ -1,4 +1,4 @@
-"""The one place that knows the two containers, InferenceData and DataTree, and what a fit tells."""
+"""Whether a fit is good enough for its variance components to be plugged in."""
 
 from __future__ import annotations
 
@@ -6,75 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pymc as pm
-import xarray as xr
 
-GROUP = "private_release"
-
-
-def _container_type() -> type:
-    """The container that PyMC returns here."""
-    if int(pm.__version__.split(".")[0]) >= 6:
-        return xr.DataTree
-    import arviz as az
-
-    return az.InferenceData
-
-
-def new_container() -> Any:
-    """An empty InferenceData or DataTree, whichever PyMC returns here."""
-    return _container_type()()
-
-
-def groups(idata: Any) -> list[str]:
-    """Names of the groups of a container."""
-    names = idata.groups() if callable(idata.groups) else idata.children
-    return [str(name) for name in names]
-
-
-def attach(idata: Any, dataset: xr.Dataset) -> Any:
-    """Add the release as a group, in place, and return the container as it came."""
-    idata[GROUP] = dataset
-    return idata
-
-
-def read_group(idata: Any, name: str) -> xr.Dataset:
-    """One group of a container as a Dataset.
-
-    Raises
-    ------
-    ValueError
-        If the container has no such group.
-    """
-    if name not in groups(idata):
-        raise ValueError(f"no group {name!r}; found {', '.join(groups(idata)) or 'none'}")
-    return as_dataset(idata[name])
-
-
-def as_dataset(group: Any) -> xr.Dataset:
-    """A group, or what ArviZ computes from one, as a Dataset on both stacks."""
-    return group.to_dataset() if hasattr(group, "to_dataset") else group
-
-
-def check_container(idata: Any) -> Any:
-    """Refuse, before any draw, a container that cannot take a release or already holds one.
-
-    Raises
-    ------
-    TypeError
-        If it is neither an InferenceData nor a DataTree.
-    ValueError
-        If it already has a release, which would be overwritten.
-    """
-    if not isinstance(idata, (_container_type(), xr.DataTree)):
-        raise TypeError(f"idata must be InferenceData or DataTree, not {type(idata).__name__}")
-    if GROUP in groups(idata):
-        raise ValueError(
-            f"idata already has a group {GROUP!r}; a release is never overwritten: pass another "
-            "container, or none"
-        )
-    return idata
-
+from pymc_dp.containers.groups import as_dataset, groups, read_group
 
 # Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), Bayesian Analysis 16: 667-718.
 LARGEST_RHAT = 1.01
