@@ -20,9 +20,10 @@ from harness import peak_mib, seconds_of, spread
 from problems import SIGMA_U, area_table, posterior_of, spatial_model
 
 from pymc_dp import PrivateRelease, compare_variance_components, fay_herriot, hajek
-from pymc_dp.mechanisms.fay_herriot import ReleaseLaw, law_dataset
+from pymc_dp.mechanisms.fay_herriot import law_dataset
 from pymc_dp.mechanisms.fay_herriot_draw import JointPlan
 from pymc_dp.mechanisms.lattice import _gaussian, noisy_statistics, price
+from pymc_dp.mechanisms.law import ReleaseLaw
 
 ENOUGH = 2.0  # seconds of one call after which it is not repeated
 REPEATS = 5

@@ -3,7 +3,7 @@
 Three ways. *Tempering* believes less in the direct estimates of just those areas that cost too
 much; *noise* adds the same independent variance to every area; *scale* inflates the posterior
 covariance. All work on a
-:class:`~pymc_dp.mechanisms.fay_herriot.ReleaseLaw`, from public quantities alone.
+:class:`~pymc_dp.mechanisms.law.ReleaseLaw`, from public quantities alone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import xarray as xr
 
 from pymc_dp import privacy
 from pymc_dp._typing import Array
-from pymc_dp.mechanisms.fay_herriot import ReleaseLaw
 from pymc_dp.mechanisms.lattice import SPACING, price
+from pymc_dp.mechanisms.law import ReleaseLaw
 from pymc_dp.posterior.fay_herriot import GaussianPosterior, fay_herriot_posterior
 
 Method = Literal["temper", "noise", "scale"]

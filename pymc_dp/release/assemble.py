@@ -25,8 +25,9 @@ from pymc_dp.mechanisms.calibration import (
     refuse_booleans,
     rho_of_epsilon,
 )
-from pymc_dp.mechanisms.fay_herriot import ReleaseLaw, law_dataset
+from pymc_dp.mechanisms.fay_herriot import law_dataset
 from pymc_dp.mechanisms.lattice import EXPONENT
+from pymc_dp.mechanisms.law import ReleaseLaw
 from pymc_dp.mechanisms.linear import LinearLaw, linear_dataset
 from pymc_dp.mechanisms.log_concave import (
     BOUND,

@@ -18,8 +18,8 @@ from pymc_dp import containers
 from pymc_dp._checks import round_up
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.calibration import Method
-from pymc_dp.mechanisms.fay_herriot import ReleaseLaw
 from pymc_dp.mechanisms.lattice import noisy_statistics
+from pymc_dp.mechanisms.law import ReleaseLaw
 from pymc_dp.mechanisms.log_concave import LogConcaveLaw, sampled_draw
 from pymc_dp.record.claims import Mechanism, build_record, to_json
 from pymc_dp.release.assemble import (

@@ -24,9 +24,10 @@ from pymc_dp.mechanisms.calibration import (
     with_precision,
 )
 from pymc_dp.mechanisms.direct import DirectPlan
-from pymc_dp.mechanisms.fay_herriot import ReleaseLaw, law_prices
+from pymc_dp.mechanisms.fay_herriot import law_prices
 from pymc_dp.mechanisms.fay_herriot_draw import WidenedPlan
 from pymc_dp.mechanisms.lattice import SPACING
+from pymc_dp.mechanisms.law import ReleaseLaw
 from pymc_dp.posterior.fay_herriot import fay_herriot_posterior
 from pymc_dp.privacy import lattice_epsilon
 from pymc_dp.record.claims import read_record

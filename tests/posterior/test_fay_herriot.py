@@ -7,7 +7,7 @@ import pytest
 from factories.fay_herriot import build, problems
 from hypothesis import given, settings
 
-from pymc_dp.mechanisms.fay_herriot import smooth_independent, smooth_joint
+from pymc_dp.mechanisms.law import smooth_independent, smooth_joint
 from pymc_dp.posterior.fay_herriot import GaussianPosterior, fay_herriot_posterior
 
 

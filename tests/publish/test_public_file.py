@@ -23,7 +23,7 @@ import pymc_dp.publish.allow_list
 import pymc_dp.publish.public_file
 from pymc_dp import PrivateRelease, fay_herriot
 from pymc_dp import containers as io
-from pymc_dp.mechanisms.fay_herriot import smooth_joint
+from pymc_dp.mechanisms.law import smooth_joint
 from pymc_dp.publish.allow_list import ALWAYS, COORDS, RECORD_KEYS
 from pymc_dp.publish.public_file import read_public, write_public
 from pymc_dp.reading.read import read_model

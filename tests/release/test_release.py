@@ -131,7 +131,7 @@ def test_smoothed_draw_has_the_error_it_claims(direct, sensitivity):
     rng = np.random.default_rng(12)
     D, A, m = direct["variance"].values, 0.05**2, 5
     post = PrivateRelease(fay_herriot(direct, sigma_u=0.05), sensitivity)
-    from pymc_dp.mechanisms.fay_herriot import smooth_independent, smooth_joint
+    from pymc_dp.mechanisms.law import smooth_independent, smooth_joint
 
     n = 20_000
     theta = 0.2 + 0.05 * rng.normal(size=(n, m))

@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pymc_dp as pdp
-from pymc_dp.mechanisms.fay_herriot import ReleaseLaw, law_dataset
+from pymc_dp.mechanisms.fay_herriot import law_dataset
 from pymc_dp.mechanisms.lattice import _contrib
+from pymc_dp.mechanisms.law import ReleaseLaw
 from pymc_dp.record.figures import DELTAS, ORDERS
 
 dp_accounting = pytest.importorskip("dp_accounting")
