@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from pymc_dp._typing import Array
-from pymc_dp.mechanisms.lattice import EXPONENT, NORM_SLACK, SPACING, _gaussian
+from pymc_dp.mechanisms.lattice import EXPONENT, NORM_SLACK, SPACING, UNIT, noisy_statistics
 from pymc_dp.models.inputs import AreaData, area_data, direct_sensitivity
 from pymc_dp.record.claims import build_record, check_assumptions, claim_kind, claim_words, to_json
 from pymc_dp.survey.columns import Bounds, check_bounds
@@ -162,9 +162,16 @@ def private_sigma_u(
         assumptions=declared,
         draws=1,
     )
-    noisy = _noisy(statistic.value(data.estimate[at]), sd, price, ledger, record)
+    label = f"sigma_u of {at.size} areas"
+
+    def charge() -> None:
+        if ledger is not None:
+            ledger.charge(price, label=label, claim=claim, record=record)
+
+    plan, y = MomentPlan(statistic, sd), data.estimate[at]
+    noisy = plan.publish(noisy_statistics(plan, y, math.sqrt(2 * price), price, 1, charge)[0])[0]
     expected = float(statistic.diagonal @ data.variance[at]) / statistic.contrasts
-    variance = noisy - expected
+    variance = float(noisy) - expected
 
     result = xr.Dataset(
         {
@@ -232,24 +239,7 @@ def _noise_sd(statistic: MomentStatistic, change: float, rho: float) -> float:
     return (change * (1 + SLACK) + 2 * error) / distance
 
 
-def _noisy(
-    value: float, sd: float, rho: float, ledger: PrivacyLedger | None, record: dict[str, Any]
-) -> float:
-    """The statistic with noise; charged to the ledger once nothing but the noise is left to do."""
-    if not math.isfinite(value / sd):
-        raise ValueError("the statistic to be released is not finite")  # OpenDP would accept it
-    measurement = _gaussian(1)
-    # OpenDP rounds its figure up once more, in the last places.
-    if measurement.map(math.sqrt(2 * rho)) > rho * (1 + 1e-9):
-        raise RuntimeError("OpenDP prices this estimate above the claim; nothing was drawn")
-    if ledger is not None:
-        label = f"sigma_u of {record['areas']} areas"
-        ledger.charge(rho, label=label, claim=record["claim"], record=record)
-    return float(measurement([value / sd])[0]) * sd
-
-
 BLOCK = 4_000_000  # numbers of Q looked at together
-UNIT = 2.0**-53  # relative error of one floating-point operation
 
 
 @dataclass(frozen=True, repr=False)
@@ -331,3 +321,21 @@ class MomentStatistic:
         """
         p = self.basis.shape[1]
         return 12 * (p + 1) * math.sqrt(p) * UNIT * self.largest
+
+
+@dataclass(frozen=True, repr=False)
+class MomentPlan:
+    """Noise on the moment statistic, ``sd`` its standard deviation; one lattice coordinate."""
+
+    of: MomentStatistic
+    sd: float
+    size: int = 1
+    moved: int = 1
+
+    def statistic(self, y: Array) -> Array:
+        """``S^2 / sd``; (1,)."""
+        return np.array([self.of.value(y) / self.sd])
+
+    def publish(self, noisy: Array) -> Array:
+        """``S^2`` with noise; (1,)."""
+        return noisy * self.sd

@@ -171,10 +171,13 @@ def private_direct(
         post_processing=POST_PROCESSING,
     )
     label = f"direct estimates of {area.size} areas"
-    if ledger is not None:
-        ledger.charge(stated, label=label, claim=claim, record=record)
+
+    def charge() -> None:
+        if ledger is not None:
+            ledger.charge(stated, label=label, claim=claim, record=record)
+
     y = np.where(sampled, data.estimate, 0.0)
-    [noisy] = noisy_statistics(plan, y, math.sqrt(2 * stated), stated, 1)
+    [noisy] = noisy_statistics(plan, y, math.sqrt(2 * stated), stated, 1, charge)
     published = plan.publish(noisy).round(record["publishing_decimals"])
     noise = (s / plan.multiple) ** 2 + grid**2 / 12
     result = xr.Dataset(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -41,8 +41,17 @@ def price(norm: Array, sensitivity: Array, slack: Array) -> Array:
     return np.where(sensitivity > 0, distance**2 / 2, 0.0)
 
 
-def noisy_statistics(plan: Plan, y: Array, distance: float, claimed: float, draws: int) -> Array:
+def noisy_statistics(
+    plan: Plan,
+    y: Array,
+    distance: float,
+    claimed: float,
+    draws: int,
+    charge: Callable[[], None] | None = None,
+) -> Array:
     """``S y`` rounded to the lattice, plus discrete Gaussian noise, once a draw.
+
+    The one door to OpenDP: whatever gets lattice noise passes its checks.
 
     Parameters
     ----------
@@ -55,6 +64,8 @@ def noisy_statistics(plan: Plan, y: Array, distance: float, claimed: float, draw
     claimed : float
         The zCDP price of one draw that the caller states; OpenDP's own map must not exceed it.
     draws : int
+    charge : callable, optional
+        Charges a ledger; called once, when nothing but the noise is left to do.
 
     Returns
     -------
@@ -79,6 +90,8 @@ def noisy_statistics(plan: Plan, y: Array, distance: float, claimed: float, draw
     unrounded = max(distance - SPACING * math.sqrt(plan.size), 0.0)
     if _gaussian(plan.size).map(unrounded) > claimed * (1 + 1e-9):
         raise RuntimeError("OpenDP prices this release above the claim; nothing was drawn")
+    if charge is not None:
+        charge()
 
     def draw(block: Array) -> Array:
         measurement = _gaussian(block.size)
@@ -143,7 +156,7 @@ class Plan(Protocol):
         """Coordinates that one record can move."""
 
     def statistic(self, y: Array) -> Array:
-        """``S y``; (size,)."""
+        """``S y``, or another public function of ``y``; (size,)."""
 
     def publish(self, noisy: Array) -> Array:
         """``L noisy + c``; (m,)."""

@@ -13,9 +13,15 @@ import pytest
 import xarray as xr
 
 import pymc_dp as pdp
-from pymc_dp.components import private as private_components
-from pymc_dp.components.private import BLOCK, MomentStatistic, _noise_sd, _noisy, private_sigma_u
-from pymc_dp.mechanisms.lattice import SPACING
+from pymc_dp.components.private import (
+    BLOCK,
+    MomentPlan,
+    MomentStatistic,
+    _noise_sd,
+    private_sigma_u,
+)
+from pymc_dp.mechanisms import lattice
+from pymc_dp.mechanisms.lattice import SPACING, noisy_statistics
 from pymc_dp.survey.columns import Bounds
 
 PUBLIC = {"sampling_variance": "weights and a national rate"}
@@ -168,18 +174,24 @@ def test_opendp_prices_neighbours_at_what_is_asked():
         # Raised by a relative 1e-9 against rounding, and no more.
         assert change / math.sqrt(2 * rho) < sd < 1.00001 * change / math.sqrt(2 * rho)
         distance = (change + 2 * statistic.rounding) / sd + SPACING
-        assert private_components._gaussian(1).map(distance) <= rho * (1 + 1e-9)
+        assert lattice._gaussian(1).map(distance) <= rho * (1 + 1e-9)
 
 
 def test_released_value_lies_on_the_public_lattice():
-    for value in (0.0, 1 / 3, 0.7123456789):
-        noisy = [_noisy(value, 1.0, 0.5, None, {}) / SPACING for _ in range(20)]
+    statistic, y = statistic_of(np.ones((4, 1))), np.array([0.1, 1 / 3, 0.7123456789, 0.9])
+    for sd in (1.0, 0.3, 1e-3):
+        noisy = noisy_statistics(MomentPlan(statistic, sd), y, 1.0, 0.5, 20) / SPACING
+        assert noisy.shape == (20, 1)
         assert np.array_equal(noisy, np.rint(noisy))
+        # Within nine standard deviations of the noise of the statistic: 1e-17 each.
+        assert (np.abs(noisy * SPACING - statistic.value(y) / sd) < 9).all()
 
 
 def test_value_that_is_not_finite_is_not_released():
+    plan, charged = MomentPlan(statistic_of(np.ones((3, 1))), 1.0), []
     with pytest.raises(ValueError, match="not finite"):
-        _noisy(math.nan, 1.0, 0.5, None, {})
+        noisy_statistics(plan, np.array([0.1, np.nan, 0.2]), 1.0, 0.5, 1, lambda: charged.append(1))
+    assert not charged
 
 
 @pytest.fixture(scope="module")
@@ -298,7 +310,7 @@ def test_the_price_is_charged_before_the_noise_is_drawn(areas, tmp_path, monkeyp
         def __call__(self, value):
             raise OSError("no randomness")
 
-    monkeypatch.setattr(private_components, "_gaussian", lambda size: Failing())
+    monkeypatch.setattr(lattice, "_gaussian", lambda size: Failing())
     with pytest.raises(OSError, match="no randomness"):
         private_sigma_u(direct, rho=0.25, ledger=ledger, assumptions=PUBLIC)
     assert ledger.spent == 0.5
@@ -308,7 +320,7 @@ def test_a_budget_that_does_not_suffice_stops_everything(areas, tmp_path, monkey
     direct, _ = areas
     ledger = pdp.PrivacyLedger(tmp_path / "l.ledger", rho=0.1)
     drawn = []
-    real = private_components._gaussian
+    real = lattice._gaussian
 
     class Watched:
         def __init__(self, size):
@@ -321,7 +333,7 @@ def test_a_budget_that_does_not_suffice_stops_everything(areas, tmp_path, monkey
             drawn.append(value)
             return self.inner(value)
 
-    monkeypatch.setattr(private_components, "_gaussian", Watched)
+    monkeypatch.setattr(lattice, "_gaussian", Watched)
     with pytest.raises(pdp.BudgetExceeded):
         private_sigma_u(direct, rho=0.11, ledger=ledger, assumptions=PUBLIC)
     with pytest.raises(ValueError, match="formal claims only"):
@@ -341,7 +353,7 @@ def test_a_claim_below_opendps_own_price_stops_the_draw(areas, tmp_path, monkeyp
 
     direct, _ = areas
     ledger = pdp.PrivacyLedger(tmp_path / "l.ledger", rho=1.0)
-    monkeypatch.setattr(private_components, "_gaussian", lambda size: Dearer())
+    monkeypatch.setattr(lattice, "_gaussian", lambda size: Dearer())
     with pytest.raises(RuntimeError, match="above the claim"):
         private_sigma_u(direct, rho=0.25, ledger=ledger, assumptions=PUBLIC)
     assert ledger.spent == 0

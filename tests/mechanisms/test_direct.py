@@ -10,6 +10,7 @@ import xarray as xr
 import pymc_dp.mechanisms.direct as module
 from pymc_dp import BudgetExceeded, PrivacyLedger, fay_herriot
 from pymc_dp.components.posterior import sample_posterior
+from pymc_dp.mechanisms import lattice
 from pymc_dp.mechanisms.direct import DirectPlan, private_direct
 from pymc_dp.mechanisms.lattice import SPACING, price
 from pymc_dp.record.claims import read_record
@@ -101,10 +102,14 @@ def test_ledger_is_charged_before_the_noise_and_a_refusal_draws_nothing(
     private_direct(direct, rho=0.5, ledger=ledger, assumptions=DECLARED)
     assert ledger.spent == pytest.approx(0.5, rel=1e-9) and ledger.spent <= 0.5
 
-    def nothing(*_):
-        raise AssertionError("noise was drawn")
+    class Failing:
+        def map(self, distance):
+            return distance**2 / 2
 
-    monkeypatch.setattr(module, "noisy_statistics", nothing)
+        def __call__(self, value):
+            raise AssertionError("noise was drawn")
+
+    monkeypatch.setattr(lattice, "_gaussian", lambda size: Failing())
     with pytest.raises(BudgetExceeded):
         private_direct(direct, rho=0.5, ledger=ledger, assumptions=DECLARED)
     with pytest.raises(ValueError, match="conditional"):
