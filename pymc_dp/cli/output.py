@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
     from pymc_dp.ledger.ledger import PrivacyLedger
 
-MECHANISMS = {
-    "joint": "one draw from the joint posterior of all areas",
-    "independent": "posterior mean plus noise independent by area",
-}
-
 
 def console(*, stderr: bool = False) -> Console:
     """Make a console that takes texts as they are, no wider than reads well."""
@@ -74,7 +69,7 @@ def show_guarantee(
 
     Where no exact epsilon is at hand, it is known to lie `within` what was calibrated to.
     """
-    from pymc_dp.record.claims import read_record
+    from pymc_dp.record.claims import mechanism_words, read_record
     from pymc_dp.record.figures import record_price
 
     record = read_record(guarantee.attrs)
@@ -87,7 +82,7 @@ def show_guarantee(
         ("claim", record["claim_words"]),
         ("protected", f"one {unit}"),
         ("neighbours", record["neighbours"]),
-        ("mechanism", f"{record['mechanism']}: {MECHANISMS[record['mechanism']]}"),
+        ("mechanism", mechanism_words(record)),
         ("rho (zCDP)", f"{round_up(guarantee['rho'].item())} for the whole release"),
         (f"epsilon at delta {delta:g}", epsilon_words(guarantee, delta, within=within)),
         ("rho by area", f"{round_up(price.median())} in the median area, {dearest}"),

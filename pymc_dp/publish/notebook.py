@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp._checks import round_up
-from pymc_dp.record.claims import ASSUMPTIONS
+from pymc_dp.record.claims import ASSUMPTIONS, mechanism_words
 from pymc_dp.record.figures import draws_in_words, record_price
 
 # Greys that are visible on white and on black; everything else is the notebook's own colour.
@@ -97,17 +97,12 @@ def _claim(record: Mapping[str, Any]) -> str:
 
 
 def _terms(record: Mapping[str, Any], areas: int, *, drawn: bool) -> str:
-    mechanisms = {
-        "joint": "one draw from the joint posterior",
-        "independent": "posterior mean plus noise independent by area",
-    }
-    mechanism = record["mechanism"]
     rows = [
         ("State", "drawn" if drawn else "not drawn yet"),
         ("Areas", str(areas)),
         ("Protected unit", record["unit"]),
         ("Neighbouring data sets", record["neighbours"]),
-        ("Mechanism", f"{mechanism}: {mechanisms[mechanism]}"),
+        ("Mechanism", mechanism_words(record)),
         ("Outcome's declared range", _range(record["bounds"])),
         ("Pure epsilon", record["pure_epsilon"]),
     ]

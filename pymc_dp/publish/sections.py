@@ -13,8 +13,8 @@ from pymc_dp._checks import round_up
 from pymc_dp.publish.facts import Facts
 from pymc_dp.publish.figures import areas, attack, guarantee
 from pymc_dp.publish.parts import bullets, paragraph, section, table, terms, text
-from pymc_dp.publish.words import INPUTS, MECHANISMS, VOIDS, called, power
-from pymc_dp.record.claims import ASSUMPTIONS
+from pymc_dp.publish.words import INPUTS, VOIDS, called, power
+from pymc_dp.record.claims import ASSUMPTIONS, mechanism_words
 
 Z = {90: 1.645, 95: 1.960}  # quantiles of intervals, by their percentage
 
@@ -103,7 +103,6 @@ def _release(facts: Facts) -> str:
     by = f"{attrs['creation_library']} {attrs['creation_library_version']}"
     others = ", ".join(f"{k} {v}" for k, v in sorted(versions.items()) if k != "pymc_dp")
     bounds = record.get("bounds")
-    mechanism = record.get("mechanism", "not recorded")
     rows = [
         ("State", "planned: nothing has been drawn" if facts.planned else "drawn"),
         ("Released", f"{text(record.get('target', 'theta'))}, one value for each area and draw"),
@@ -111,7 +110,7 @@ def _release(facts: Facts) -> str:
         ("Draws", str(record["draws"])),
         *([] if facts.planned else [("Drawn", f"{text(attrs['created_at'])} (UTC)")]),
         ("By", text(by) + (f" with {text(others)}" if others else "")),
-        ("Mechanism", escape(MECHANISMS.get(mechanism, mechanism))),
+        ("Mechanism", escape(mechanism_words(record))),
         ("Calibrated", _calibration(facts)),
         ("Declared range of the outcome", "not declared" if bounds is None else _range(bounds)),
         ("Decimals released", str(record.get("publishing_decimals", "not recorded"))),

@@ -8,10 +8,6 @@ import numpy as np
 
 from pymc_dp.publish.parts import text
 
-MECHANISMS = {
-    "joint": "joint: one draw from the posterior distribution of all areas together",
-    "independent": "independent: the posterior mean, with noise independent by area",
-}
 # What each input is called, what it is, and what follows if it is not as declared.
 INPUTS = {
     "weights": (

@@ -17,6 +17,12 @@ from pymc_dp._version import __version__
 ASSUMPTIONS = ("weights", "sampling_variance", "sigma_u", "covariates", "universe")
 SCHEMA_VERSION = 1
 Claim = Literal["formal", "conditional"]
+Mechanism = Literal["joint", "independent"]
+# Each mechanism in words: whoever adds one adds its line, and every page and table says it.
+MECHANISMS: dict[str, str] = {
+    "joint": "one draw from the joint posterior of all areas",
+    "independent": "posterior mean plus noise independent by area",
+}
 CONDITIONAL = "conditional (treating the variance components as fixed)"
 NEIGHBOURS = (
     "one unit's outcomes are replaced by any other values in the declared range; weights, area "
@@ -101,6 +107,22 @@ def claim_words(kind: Claim) -> str:
     return kind if kind == "formal" else CONDITIONAL
 
 
+def mechanism_words(record: Mapping[str, Any]) -> str:
+    """Name the mechanism of a record and say what it releases.
+
+    A name that this version does not know, as a later one may write it, stands alone.
+
+    Examples
+    --------
+    >>> mechanism_words({"mechanism": "independent"})
+    'independent: posterior mean plus noise independent by area'
+    >>> mechanism_words({"mechanism": "of tomorrow"})
+    'of tomorrow'
+    """
+    name = str(record.get("mechanism", "not recorded"))
+    return f"{name}: {MECHANISMS[name]}" if name in MECHANISMS else name
+
+
 def build_record(**facts: Any) -> dict[str, Any]:
     """The record of one release, from the facts of the release and the versions in use."""
     return {
@@ -142,6 +164,3 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "unknown"
-
-
-Mechanism = Literal["joint", "independent"]
