@@ -27,19 +27,18 @@ from pymc_dp.audit.bounds import (
 from pymc_dp.audit.samplers import (
     Sampler,
     at_least,
-    best_direction,
+    audited,
     drawn,
     error_allowed,
     made_up,
-    moved_by,
     place_of,
     positive,
-    prices_by_area,
     probability,
     projected,
     published_values,
 )
 from pymc_dp.mechanisms.lattice import SPACING
+from pymc_dp.record.claims import claim_words
 from pymc_dp.release.release import PrivateRelease
 
 
@@ -157,29 +156,30 @@ def audit_pair(
     >>> audit.passed, audit.reached > 0.1
     (True, True)
     """
-    j = place_of(release, published if area is None else area)
-    y = made_up(release, estimate)
+    mechanism = audited(release)
+    j = place_of(mechanism, published if area is None else area)
+    y = made_up(mechanism, estimate)
     # Towards zero, so that an estimate within the declared range stays within it.
     sign = -1.0 if y[j] > 0 else 1.0
     neighbour = y.copy()
-    neighbour[j] += sign * release._sensitivity[j]
+    neighbour[j] += sign * mechanism.sensitivity[j]
 
     if published is None:
-        direction, stated = best_direction(release, j), prices_by_area(release)[j]
+        direction, stated = mechanism.direction(j), mechanism.price()[j]
     else:
-        i = place_of(release, published, with_record=False)
+        i = place_of(mechanism, published, with_record=False)
         direction = np.zeros_like(y)
-        direction[i] = np.sign(moved_by(release, j)[i])
+        direction[i] = np.sign(mechanism.shift(j)[i])
         stated = release.guarantee["rho_area"].values[i]
 
     n = at_least("draws", draws, 100)
     delta, error = probability(delta), error_allowed(confidence)
     claimed = positive("rho", stated if rho is None else rho)
-    sample = published_values(release) if sampler is None else sampler
+    sample = published_values(mechanism) if sampler is None else sampler
     null, alternative = (projected(sample, data, n, sign * direction) for data in (y, neighbour))
     return _audit(
         release,
-        f"{published or 'all areas'} published, a record of {release._area[j]} changed",
+        f"{published or 'all areas'} published, a record of {mechanism.area[j]} changed",
         claimed,
         mu_lower=two_sample_mu(null, alternative, error / 2),
         epsilon_lower_any=two_sample_epsilon(null, alternative, delta, error / 2),
@@ -251,25 +251,24 @@ def audit_one_release(
     (True, 1)
     """
     target = positive("mu", float(release.guarantee["mu"]) if mu is None else mu)
-    canaries = np.flatnonzero(release._sensitivity > 0)
-    stated = np.asarray(privacy.mu(prices_by_area(release)[canaries]))
-    step = np.zeros(release._area.size)
-    step[canaries] = release._sensitivity[canaries] * target / stated
+    mechanism = audited(release)
+    canaries = np.flatnonzero(mechanism.sensitivity > 0)
+    stated = np.asarray(privacy.mu(mechanism.price()[canaries]))
+    step = np.zeros(mechanism.area.size)
+    step[canaries] = mechanism.sensitivity[canaries] * target / stated
     # Near the best number for mu between 0.5 and 3 and any number of areas above a hundred.
     default = max(canaries.size // 4, 1)
     count = at_least("guesses", default if guesses is None else guesses, 1)
     if count > canaries.size:
         raise ValueError("guesses must be at most the number of areas with a sample")
     delta, error = probability(delta), error_allowed(confidence)
-    centre = made_up(release, estimate)
+    centre = made_up(mechanism, estimate)
 
     # Coins of the audit itself; they protect nobody.
     coin = np.random.default_rng().choice([-1.0, 1.0], size=centre.size)
-    sample = published_values(release) if sampler is None else sampler
+    sample = published_values(mechanism) if sampler is None else sampler
     theta = drawn(sample, centre + coin * step / 2, 1)[0]
-    sd = np.sqrt(release._fay_herriot.variance)
-    away = theta - release._fay_herriot.posterior.mean(centre)
-    score = np.divide(away, sd, out=np.zeros_like(sd), where=sd > 0)[canaries]
+    score = mechanism.residual(theta, centre)[canaries]
     clearest = np.argsort(-np.abs(score), kind="stable")[:count]
     correct = int((np.sign(score) == coin[canaries])[clearest].sum())
     return _audit(
@@ -287,11 +286,11 @@ def audit_one_release(
 def _audit(release: PrivateRelease, attack: str, rho: float, **figures: Any) -> Audit:
     """Put the claim beside what the attack showed."""
     delta, mu_lower = figures["delta"], figures["mu_lower"]
-    moved = release._fay_herriot.plan(release._bound).moved
+    moved = audited(release).plan.moved
     claimed = privacy.lattice_epsilon(rho, delta, spacing=SPACING, coordinates=moved)
     return Audit(
         attack=attack,
-        claim=release._facts["claim_words"],
+        claim=claim_words(release.claim),
         mu=float(privacy.mu(rho)),
         epsilon=float(claimed),
         epsilon_lower=float(privacy.epsilon(mu_lower**2 / 2, delta)),

@@ -12,11 +12,11 @@ from pymc_dp.audit.bounds import two_sample_mu
 from pymc_dp.audit.samplers import (
     Sampler,
     at_least,
+    audited,
     drawn,
     error_allowed,
     lattice_values,
     place_of,
-    prices_by_area,
 )
 from pymc_dp.mechanisms.lattice import SPACING
 from pymc_dp.release.release import PrivateRelease
@@ -116,18 +116,19 @@ def lattice_test(
     >>> test.passed, test.off_lattice
     (True, (0, 0))
     """
-    j = place_of(release, area)
-    claimed = float(privacy.mu(prices_by_area(release)[j]))
+    mechanism = audited(release)
+    j = place_of(mechanism, area)
+    claimed = float(privacy.mu(mechanism.price()[j]))
     part = min(1.0, 1.0 / claimed)
-    zeros = np.zeros(release._area.size)
+    zeros = np.zeros(mechanism.area.size)
     moved = zeros.copy()
-    moved[j] = part * release._sensitivity[j]
+    moved[j] = part * mechanism.sensitivity[j]
     count = at_least("draws", draws, 100)
     error = error_allowed(confidence)
-    sample = lattice_values(release) if sampler is None else sampler
+    sample = lattice_values(mechanism) if sampler is None else sampler
     at_zero, at_moved = (drawn(sample, y, count, wider=True) for y in (zeros, moved))
     return LatticeTest(
-        area=str(release._area[j]),
+        area=str(mechanism.area[j]),
         draws=count,
         spacing=SPACING,
         off_lattice=(_off_lattice(at_zero), _off_lattice(at_moved)),

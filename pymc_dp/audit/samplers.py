@@ -5,7 +5,6 @@ The direct estimates that a release holds are replaced or not touched, never rea
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +14,8 @@ import xarray as xr
 
 from pymc_dp._checks import name_some
 from pymc_dp._typing import Array
-from pymc_dp.mechanisms.lattice import noisy_statistics
+from pymc_dp.mechanisms.fay_herriot import AreaDraw
+from pymc_dp.mechanisms.protocol import lattice_draws
 from pymc_dp.release.release import PrivateRelease
 
 Sampler = Callable[[Array, int], Array]
@@ -25,25 +25,35 @@ Sampler = Callable[[Array, int], Array]
 AT_ONCE = 2_000_000  # numbers asked of a sampler at a time
 
 
-def published_values(release: PrivateRelease) -> Sampler:
-    """Draw as ``release.draw`` does, on other data: a copy of the release runs its own code."""
-    rho = float(release.guarantee["rho"])
+def audited(release: PrivateRelease) -> AreaDraw:
+    """The mechanism to attack.
+
+    Raises
+    ------
+    ValueError
+        If it is none that audits know.
+    """
+    mechanism = release.specification
+    if not isinstance(mechanism, AreaDraw):
+        raise ValueError("audits take Fay-Herriot models: one direct estimate an area")
+    return mechanism
+
+
+def published_values(mechanism: AreaDraw) -> Sampler:
+    """Draw on other data by the code that makes a release."""
 
     def sample(y: Array, draws: int) -> Array:
-        other = copy.copy(release)
-        other._y = y
-        return other._noisy_draws(draws, draws * rho)
+        return mechanism.drawing(y, draws, None)()["theta"][1]
 
     return sample
 
 
-def lattice_values(release: PrivateRelease) -> Sampler:
+def lattice_values(mechanism: AreaDraw) -> Sampler:
     """Draw the lattice values that are mapped to what a release publishes."""
-    rho = float(release.guarantee["rho"])
-    plan = release._fay_herriot.plan(release._bound)
+    rho = float(mechanism.price().max())
 
     def sample(y: Array, draws: int) -> Array:
-        return noisy_statistics(plan, y, math.sqrt(2 * rho), rho, draws)
+        return lattice_draws(mechanism.plan, y, rho, draws)
 
     return sample
 
@@ -69,54 +79,22 @@ def projected(sample: Sampler, y: Array, draws: int, direction: Array) -> Array:
     return np.concatenate([drawn(sample, y, size) @ direction for size in sizes])
 
 
-def moved_by(release: PrivateRelease, j: int) -> Array:
-    """Column of M: how far the mean of each area moves per unit of ``y_j``; (m,)."""
-    posterior = release._fay_herriot.posterior
-    column = posterior.left @ posterior.right[j]
-    column[j] += posterior.gamma[j]
-    return column
-
-
-def best_direction(release: PrivateRelease, j: int) -> Array:
-    """``N^-1 M e_j``: the log likelihood ratio of a record of area j is linear along it; (m,).
-
-    ``N`` is the covariance of the noise. For a posterior draw, ``M = N D^-1``: only the area's own
-    value counts. With independent noise added to a draw, Woodbury's formula.
-    """
-    law, column = release._fay_herriot, moved_by(release, j)
-    if law.mechanism == "independent":
-        variance = law.variance
-        return np.divide(column, variance, out=np.zeros_like(column), where=variance > 0)
-    if law.extra == 0:
-        return np.where(np.arange(column.size) == j, 1.0, 0.0)
-    left, own = law.posterior.left, law.posterior.area_variance + law.extra
-    rows = left / own[:, None]
-    shared = np.linalg.solve(np.eye(left.shape[1]) + left.T @ rows, rows.T @ column)
-    return np.asarray(column / own - rows @ shared)
-
-
-def prices_by_area(release: PrivateRelease) -> Array:
-    """What the release states for a record of each area (zCDP); (m,)."""
-    name = "rho_respondent" if release.mechanism == "joint" else "rho_independent"
-    return np.asarray(release.guarantee[name].values)
-
-
-def place_of(release: PrivateRelease, area: str | None, *, with_record: bool = True) -> int:
+def place_of(mechanism: AreaDraw, area: str | None, *, with_record: bool = True) -> int:
     """Position of an area; by default of the one whose records pay most."""
     if area is None:
-        return int(np.argmax(prices_by_area(release)))
-    found = np.flatnonzero(release._area == str(area))
+        return int(np.argmax(mechanism.price()))
+    found = np.flatnonzero(mechanism.area == str(area))
     if not found.size:
         raise ValueError(f"the release has no area {area!r}")
     place = int(found[0])
-    if with_record and not release._sensitivity[place] > 0:
+    if with_record and not mechanism.sensitivity[place] > 0:
         raise ValueError(f"area {area!r} has no sample, so no record of it can change")
     return place
 
 
-def made_up(release: PrivateRelease, given: Any) -> Array:
+def made_up(mechanism: AreaDraw, given: Any) -> Array:
     """Direct estimates to audit on, in the model's order; zero where there is no sample."""
-    area, sampled = release._area, release._sensitivity > 0
+    area, sampled = mechanism.area, mechanism.sensitivity > 0
     if given is None:
         return np.zeros(area.size)
     if isinstance(given, xr.DataArray) and "area" in given.coords:

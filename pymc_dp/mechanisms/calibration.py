@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import xarray as xr
@@ -21,8 +21,8 @@ from pymc_dp._typing import Array
 from pymc_dp.mechanisms.lattice import SPACING, price
 from pymc_dp.mechanisms.law import ReleaseLaw
 from pymc_dp.posterior.fay_herriot import GaussianPosterior, fay_herriot_posterior
+from pymc_dp.record.claims import Method
 
-Method = Literal["temper", "noise", "scale"]
 ESTIMATORS = (
     "posterior mean (not private)",
     "draw before calibration",

@@ -1,4 +1,4 @@
-"""Prices of a release, from a posterior and sensitivities: how private it is, for whom.
+"""A draw from a Fay-Herriot posterior, jointly or with noise independent by area: its prices.
 
 Every formula takes the posterior in factors, ``M = diag(gamma) + left right'``, and costs
 ``O(m p^2)``.
@@ -6,20 +6,177 @@ Every formula takes the posterior in factors, ``M = diag(gamma) + left right'``,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from pymc_dp import privacy
+from pymc_dp._checks import declared_bounds
 from pymc_dp._typing import Array
+from pymc_dp.mechanisms.calibration import (
+    calibrate_law,
+    calibrated_coordinates,
+    calibration_report,
+    rho_of_epsilon,
+)
 from pymc_dp.mechanisms.fay_herriot_draw import IndependentPlan, JointPlan, WidenedPlan
-from pymc_dp.mechanisms.lattice import SPACING, price
+from pymc_dp.mechanisms.lattice import SPACING, price, publishing_decimals
 from pymc_dp.mechanisms.law import ReleaseLaw
+from pymc_dp.mechanisms.protocol import Target, Variables, floating_draws, lattice_draws
+from pymc_dp.mechanisms.sensitivity import joined_sensitivity, public_bound
 from pymc_dp.posterior.fay_herriot import GaussianPosterior
-from pymc_dp.record.claims import Mechanism as Mechanism
+from pymc_dp.reading.read import Reading
+from pymc_dp.record.claims import Mechanism, Method
 from pymc_dp.record.figures import DELTAS, ORDERS, joint_figures, worded
+
+
+@dataclass(frozen=True)
+class AreaDraw:
+    """The mechanisms ``joint`` and ``independent`` of a Fay-Herriot model.
+
+    Attributes
+    ----------
+    law : ReleaseLaw
+    modelled : ReleaseLaw
+        The law before any calibration.
+    area : ndarray of str of shape (m,)
+    sensitivity : ndarray of shape (m,)
+        ``s_j``, zero where there is no sample.
+    bound : float
+        Public bound of the absolute direct estimates.
+    """
+
+    law: ReleaseLaw
+    modelled: ReleaseLaw = field(repr=False)
+    area: np.ndarray = field(repr=False)
+    sensitivity: Array = field(repr=False)
+    bound: float
+    noun = "areas"
+    once = None
+
+    @property
+    def name(self) -> Mechanism:
+        """``joint`` or ``independent``."""
+        return self.law.mechanism
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Whether the design is a column of ones, so that there are no covariates to declare."""
+        posterior = self.law.posterior
+        constant = posterior.basis.shape[1] == 1 and np.ptp(posterior.basis) == 0
+        return {"intercept_only": bool(constant and not posterior.offset.any())}
+
+    @property
+    def decimals(self) -> int:
+        """Decimals of the public grid on which a draw is published."""
+        return publishing_decimals(self.law.variance)
+
+    @cached_property
+    def plan(self) -> JointPlan | WidenedPlan | IndependentPlan:
+        """Plan of the safe draw."""
+        return self.law.plan(self.bound)
+
+    def price(self) -> Array:
+        """Price of one draw of all areas for a record of each; (m,)."""
+        return price(self.plan.norm, self.sensitivity, self.plan.slack)
+
+    def guarantee(self, *, claim: str, draws: int = 1) -> xr.Dataset:
+        """See :func:`law_dataset`."""
+        return law_dataset(
+            self.law, self.sensitivity, self.area, bound=self.bound, claim=claim, draws=draws
+        )
+
+    def drawing(self, y: Array, draws: int, container: Any) -> Callable[[], Variables]:
+        """Draws of theta on the publishing grid, and what smoothing once more makes of them."""
+        rho, decimals = float(self.price().max()), self.decimals
+
+        def make() -> Variables:
+            noisy = lattice_draws(self.plan, y, rho, draws)
+            theta = np.stack([self.plan.publish(w) for w in noisy]).round(decimals)
+            smoothed = self.law.smoothed(theta)[0].round(decimals)
+            return {"theta": (("area",), theta), "theta_smoothed": (("area",), smoothed)}
+
+        return make
+
+    def simulate(self, y: Array, draws: int, rng: np.random.Generator) -> Array:
+        """Ordinary floating-point draws; (draws, m)."""
+        return floating_draws(self.plan, y, draws, rng)
+
+    def propagation(self) -> xr.DataArray:
+        """Dense ``M`` on ``area`` and ``area_bis``."""
+        return xr.DataArray(
+            self.law.propagation(),
+            dims=("area", "area_bis"),
+            coords={"area": self.area, "area_bis": self.area},
+            name="propagation",
+        )
+
+    def calibrated(
+        self, target: Target, method: Method
+    ) -> tuple[AreaDraw, xr.Dataset, dict[str, float]]:
+        """The mechanism with the least change of its law that meets the target."""
+        asked, before = target.asked(), self.modelled
+        if "rho" not in asked:
+            moved = calibrated_coordinates(before, method, self.bound)
+            asked["rho"] = rho_of_epsilon(asked["epsilon"], asked["delta"], moved)
+        after = calibrate_law(before, self.sensitivity, self.bound, asked["rho"], method)
+        report = calibration_report(
+            before, after, self.sensitivity, self.area, target=asked["rho"], method=method
+        )
+        return replace(self, law=after), report, asked
+
+    def shift(self, j: int) -> Array:
+        """Column of M: how far the mean of each area moves per unit of ``y_j``; (m,)."""
+        posterior = self.law.posterior
+        column = posterior.left @ posterior.right[j]
+        column[j] += posterior.gamma[j]
+        return np.asarray(column)
+
+    def direction(self, j: int) -> Array:
+        """``N^-1 M e_j``: a record of area j shows most along it; (m,).
+
+        The log likelihood ratio is linear in the release along it. ``N`` is the covariance of the
+        noise. For a posterior draw, ``M = N D^-1``: only the area's own value counts. With
+        independent noise added to a draw, Woodbury's formula.
+        """
+        law, column = self.law, self.shift(j)
+        if law.mechanism == "independent":
+            variance = law.variance
+            return np.divide(column, variance, out=np.zeros_like(column), where=variance > 0)
+        if law.extra == 0:
+            return np.where(np.arange(column.size) == j, 1.0, 0.0)
+        left, own = law.posterior.left, law.posterior.area_variance + law.extra
+        rows = left / own[:, None]
+        shared = np.linalg.solve(np.eye(left.shape[1]) + left.T @ rows, rows.T @ column)
+        return np.asarray(column / own - rows @ shared)
+
+    def residual(self, theta: Array, y: Array) -> Array:
+        """A release less its mean given the data, in standard deviations; (m,)."""
+        sd = np.sqrt(self.law.variance)
+        away = theta - self.law.posterior.mean(y)
+        return np.divide(away, sd, out=np.zeros_like(sd), where=sd > 0)
+
+
+def area_draw(
+    reading: Reading, sensitivity: Any, name: Mechanism, target: str
+) -> tuple[AreaDraw, Array]:
+    """The mechanism for a Fay-Herriot model that has been read, and its direct estimates."""
+    precision = reading.posterior.precision
+    sampled = precision > 0
+    bounds = declared_bounds(getattr(sensitivity, "attrs", {}))
+    law = ReleaseLaw(reading.posterior, name)
+    mechanism = AreaDraw(
+        law=law,
+        modelled=law,
+        area=reading.area,
+        sensitivity=joined_sensitivity(sensitivity, reading.area, sampled),
+        bound=public_bound(bounds, precision, reading.estimate[sampled]),
+    )
+    return mechanism, np.where(sampled, reading.estimate, 0.0)
 
 
 @dataclass(frozen=True)

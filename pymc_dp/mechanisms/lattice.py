@@ -160,3 +160,11 @@ class Plan(Protocol):
 
     def publish(self, noisy: Array) -> Array:
         """``L noisy + c``; (m,)."""
+
+
+def publishing_decimals(variance: Array) -> int:
+    """Decimals of the public publishing grid: a hundredth of the smallest sd of the release."""
+    positive = variance[variance > 0]
+    if not positive.size:
+        raise ValueError("every posterior variance is zero: there is no noise to protect anybody")
+    return -math.floor(math.log10(math.sqrt(float(positive.min())) / 100))

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any, Never
 
 import numpy as np
 import scipy.linalg as sl
@@ -18,14 +20,17 @@ import scipy.sparse as sp
 import xarray as xr
 
 from pymc_dp import privacy
+from pymc_dp._checks import declared_bounds
 from pymc_dp._typing import Array
-from pymc_dp.mechanisms.lattice import SPACING, UNIT
-from pymc_dp.mechanisms.sensitivity import Changes
+from pymc_dp.mechanisms.lattice import SPACING, UNIT, publishing_decimals
+from pymc_dp.mechanisms.protocol import Target, Variables, floating_draws, lattice_draws
+from pymc_dp.mechanisms.sensitivity import Changes, public_bound, read_changes
 from pymc_dp.posterior.sparse import BLOCK as COLUMNS
 from pymc_dp.posterior.sparse import Factor, exact_forward, factorise
 from pymc_dp.reading.linear import LinearGaussian
+from pymc_dp.reading.read import LinearReading
 from pymc_dp.reading.symbolic import NotLinearGaussianError
-from pymc_dp.record.claims import Mechanism
+from pymc_dp.record.claims import Mechanism, Method
 from pymc_dp.record.figures import DELTAS, ORDERS, joint_figures, worded
 
 # Entries of a dense matrix of the target's size by the latents' or the data's: half a gigabyte.
@@ -215,6 +220,132 @@ class LinearLaw:
         """Price without the model, ``d' R^-1 d / 2`` with signs at worst; (columns,)."""
         weight = abs(self.linear.data_precision)
         return np.ravel((weight @ changes).multiply(changes).sum(axis=0)) / 2
+
+
+@dataclass(frozen=True)
+class LinearDraw:
+    """The mechanisms ``joint`` and ``independent`` of any linear-Gaussian model.
+
+    Attributes
+    ----------
+    law : LinearLaw
+    changes : Changes
+        What each kind of record can move.
+    bound : float
+        Public bound of the absolute observed values.
+    reading : LinearReading
+    """
+
+    law: LinearLaw
+    changes: Changes = field(repr=False)
+    bound: float
+    reading: LinearReading = field(repr=False)
+    once = None
+
+    @property
+    def name(self) -> Mechanism:
+        """``joint`` or ``independent``."""
+        return self.law.mechanism
+
+    @property
+    def area(self) -> np.ndarray:
+        """Labels of the target."""
+        return self.reading.area
+
+    @property
+    def noun(self) -> str:
+        """Areas, where observed values are those of areas; else entries."""
+        by_area = self.reading.index is not None and len(self.reading.dims) <= 1
+        return "areas" if by_area else "entries"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Where the noise of a draw is whitened."""
+        return {"intercept_only": False, "coordinates": self.law.coordinates}
+
+    @property
+    def decimals(self) -> int:
+        """Decimals of the public grid on which a draw is published."""
+        return publishing_decimals(self.law.variance)
+
+    @property
+    def plan(self) -> LinearPlan:
+        """Plan of the safe draw."""
+        return self.law.plan(self.bound)
+
+    def price(self) -> Array:
+        """Price of one draw for each kind of record."""
+        return price(self.plan, self.changes.matrix)
+
+    def guarantee(self, *, claim: str, draws: int = 1) -> xr.Dataset:
+        """See :func:`linear_dataset`."""
+        return linear_dataset(
+            self.law, self.changes, self.area, bound=self.bound, claim=claim, draws=draws
+        )
+
+    def drawing(self, y: Array, draws: int, container: Any) -> Callable[[], Variables]:
+        """Draws of the target on the publishing grid, smoothed once more where that is known."""
+        rho, decimals = float(self.price().max()), self.decimals
+
+        def make() -> Variables:
+            noisy = lattice_draws(self.plan, y, rho, draws)
+            theta = np.stack([self.plan.publish(w) for w in noisy]).round(decimals)
+            made: Variables = {"theta": (("area",), theta)}
+            if (smoothed := self.law.smoothed(theta)) is not None:
+                made["theta_smoothed"] = (("area",), smoothed[0].round(decimals))
+            return made
+
+        return make
+
+    def simulate(self, y: Array, draws: int, rng: np.random.Generator) -> Array:
+        """Ordinary floating-point draws; (draws, m)."""
+        return floating_draws(self.plan, y, draws, rng)
+
+    def propagation(self) -> xr.DataArray:
+        """Dense ``M`` on ``area`` and ``area_bis``, or ``record`` where they are no areas."""
+        values, read = self.law.propagation(), self.reading
+        if read.index is None:
+            dims, labels = ("area", "record"), read.record
+        else:
+            own = np.zeros((self.area.size, self.area.size))
+            own[:, read.index] = values
+            dims, labels, values = ("area", "area_bis"), self.area, own
+        return xr.DataArray(
+            values, dims=dims, coords={"area": self.area, dims[1]: labels}, name="propagation"
+        )
+
+    def calibrated(self, target: Target, method: Method) -> Never:
+        """Refused: no method knows these models."""
+        target.asked()
+        raise ValueError(
+            "calibrate takes Fay-Herriot models; for this one, raise the sampling variances that "
+            "the model believes in, or its fixed variance components, until the guarantee meets "
+            "the target"
+        )
+
+
+def linear_draw(
+    reading: LinearReading, sensitivity: Any, name: Mechanism, target: str
+) -> tuple[LinearDraw, Array]:
+    """The mechanism for a linear-Gaussian model that has been read, and its observed values."""
+    bounds = declared_bounds(getattr(sensitivity, "attrs", {}))
+    changes = read_changes(
+        sensitivity,
+        record=reading.record,
+        shape=reading.shape,
+        dims=reading.dims,
+        coords=reading.coords,
+        index=reading.index,
+        area=reading.area,
+    )
+    weight = reading.linear.data_precision.diagonal()
+    mechanism = LinearDraw(
+        law=LinearLaw(reading.linear, name, index=reading.direct),
+        changes=changes,
+        bound=public_bound(bounds, weight, reading.observed),
+        reading=reading,
+    )
+    return mechanism, reading.observed
 
 
 BY_AREA = {"rho": "rho_respondent", "independent": "rho_independent", "unshrunk": "rho_unshrunk"}

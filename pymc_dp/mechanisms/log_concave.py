@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 import pymc as pm
@@ -22,6 +22,9 @@ from pymc_dp import containers, privacy
 from pymc_dp._checks import name_some
 from pymc_dp._typing import Array
 from pymc_dp.containers.convergence import check_convergence
+from pymc_dp.mechanisms.lattice import publishing_decimals
+from pymc_dp.mechanisms.protocol import Target, Variables
+from pymc_dp.mechanisms.sensitivity import joined_sensitivity
 from pymc_dp.reading.linear import TOLERANCE, read_linear
 from pymc_dp.reading.read import opened
 from pymc_dp.reading.refusals import refuse_hidden_data, why_no_bound
@@ -31,7 +34,7 @@ from pymc_dp.reading.symbolic import (
     labels_of,
     observed_variable,
 )
-from pymc_dp.record.claims import Mechanism
+from pymc_dp.record.claims import Mechanism, Method
 from pymc_dp.record.figures import DELTAS, ORDERS, joint_figures, worded
 
 BOUND = (
@@ -58,19 +61,96 @@ class LogConcaveReading:
 
 
 @dataclass(frozen=True)
-class LogConcaveLaw:
-    """What is known of a draw: that no posterior variance exceeds the sampling variance."""
+class SampledDraw:
+    """The mechanism ``joint`` where a bound is known and not the law: a draw of the user's fit.
+
+    No posterior variance exceeds the sampling variance.
+    """
 
     reading: LogConcaveReading = field(repr=False)
-    mechanism: Mechanism = "joint"
+    sensitivity: Array = field(repr=False)  # (m,), zero where there is no direct estimate
+    target: str = "theta"
+    name: Mechanism = "joint"
+    noun = "areas"
+    once = "draws of a sampler are not independent"
+
+    @property
+    def area(self) -> np.ndarray:
+        """Labels of the areas."""
+        return self.reading.area
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The bound in words."""
+        return {"intercept_only": False, "bound": BOUND}
 
     @property
     def variance(self) -> Array:
         """Bound of the posterior variances, the sampling variances; 0 where there is none; (m,)."""
         return np.nan_to_num(self.reading.sampling_variance)
 
-    def smoothed(self, release: Array) -> None:
-        """None: smoothing a draw once more takes its prior."""
+    @property
+    def decimals(self) -> int:
+        """Decimals of the public grid on which the draw is published."""
+        return publishing_decimals(self.variance)
+
+    def price(self) -> Array:
+        """``s_j^2 / (2 D_j)``, an upper bound of the price for a record of each area; (m,)."""
+        seen = self.sensitivity > 0
+        respondent = np.zeros(seen.size)
+        respondent[seen] = self.sensitivity[seen] ** 2 / (2 * self.variance[seen]) * (1 + 1e-12)
+        return respondent
+
+    def guarantee(self, *, claim: str, draws: int = 1) -> xr.Dataset:
+        """The bound as a labelled data set: what a guarantee holds that needs no posterior."""
+        respondent = self.price()
+        rho = float(respondent.max())
+        alone = np.full(respondent.size, rho)
+        data = xr.Dataset(
+            {
+                "sensitivity": ("area", self.sensitivity),
+                "rho_respondent": ("area", respondent),
+                "rho_area": ("area", alone),
+                "rho_unshrunk": ("area", respondent),
+            }
+            | joint_figures(rho, alone, privacy.epsilon),
+            coords={"area": self.area, "order": ORDERS, "delta": DELTAS},
+        )
+        return worded(data, claim)
+
+    def drawing(self, y: Array, draws: int, container: Any) -> Callable[[], Variables]:
+        """One draw of the fit, which is checked here, before it is paid for."""
+        theta = sampled_draw(container, self.target, self.reading).round(self.decimals)
+        return lambda: {"theta": (("area",), theta)}
+
+    def _unknown(self) -> ValueError:
+        return ValueError("bound='log-concave' knows a bound, not the law of the draw")
+
+    def simulate(self, y: Array, draws: int, rng: np.random.Generator) -> Never:
+        """Refused: the law is not known."""
+        raise self._unknown()
+
+    def propagation(self) -> Never:
+        """Refused: the law is not known."""
+        raise self._unknown()
+
+    def calibrated(self, target: Target, method: Method) -> Never:
+        """Refused: no method knows these models."""
+        target.asked()
+        raise ValueError(
+            "calibrate takes Fay-Herriot models; for this one, raise the sampling variances that "
+            "the model believes in, or its fixed variance components, until the guarantee meets "
+            "the target"
+        )
+
+
+def sampled(
+    reading: LogConcaveReading, sensitivity: Any, name: Mechanism, target: str
+) -> tuple[SampledDraw, Array]:
+    """The mechanism for a model whose prior is log-concave, and its direct estimates."""
+    seen = np.nan_to_num(reading.sampling_variance) > 0
+    moved = joined_sensitivity(sensitivity, reading.area, seen)
+    return SampledDraw(reading, moved, target), np.nan_to_num(reading.estimate)
 
 
 def read_log_concave(
@@ -110,42 +190,6 @@ def _values(model: pm.Model) -> dict[str, np.ndarray]:
     named |= {v.name: v for v in model.data_vars}
     values = {name: held_value(variable) for name, variable in named.items()}
     return {name: np.asarray(value) for name, value in values.items() if value is not None}
-
-
-def log_concave_dataset(
-    law: LogConcaveLaw, sensitivity: Array, area: np.ndarray, *, claim: str
-) -> xr.Dataset:
-    """The bound as a labelled data set: what a guarantee holds that needs no posterior.
-
-    Parameters
-    ----------
-    law : LogConcaveLaw
-    sensitivity : ndarray of shape (m,)
-        Zero where there is no direct estimate.
-    area : ndarray of str of shape (m,)
-    claim : str
-
-    Returns
-    -------
-    xr.Dataset
-        ``rho_respondent`` is ``s_j^2 / (2 D_j)``, an upper bound of the price.
-    """
-    seen = sensitivity > 0
-    respondent = np.zeros(seen.size)
-    respondent[seen] = sensitivity[seen] ** 2 / (2 * law.variance[seen]) * (1 + 1e-12)
-    rho = float(respondent.max())
-    alone = np.full(seen.size, rho)
-    data = xr.Dataset(
-        {
-            "sensitivity": ("area", sensitivity),
-            "rho_respondent": ("area", respondent),
-            "rho_area": ("area", alone),
-            "rho_unshrunk": ("area", respondent),
-        }
-        | joint_figures(rho, alone, privacy.epsilon),
-        coords={"area": area, "order": ORDERS, "delta": DELTAS},
-    )
-    return worded(data, claim)
 
 
 def sampled_draw(idata: Any, target: str, reading: LogConcaveReading) -> Array:

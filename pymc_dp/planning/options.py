@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from pymc_dp._checks import round_up
-from pymc_dp.mechanisms.calibration import Method
+from pymc_dp.record.claims import Method
 from pymc_dp.release.release import PrivateRelease
 
 EQUAL = 0.005  # relative differences of root mean squared errors below this are no reason

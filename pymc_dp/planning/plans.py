@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +14,10 @@ import pandas as pd
 import xarray as xr
 
 from pymc_dp._checks import declared_bounds, name_some
-from pymc_dp.mechanisms.calibration import Method
 from pymc_dp.models.builder import fay_herriot
-from pymc_dp.record.claims import Mechanism, read_record
+from pymc_dp.record.claims import Mechanism, Method, read_record
 from pymc_dp.record.figures import record_price
+from pymc_dp.release.assemble import gather
 from pymc_dp.release.release import PrivateRelease
 
 if TYPE_CHECKING:
@@ -163,14 +162,15 @@ def planned_release(
         sigma_u=float(sigma_u),
         beta_prior=beta_prior,
     )
-    release = PrivateRelease(
-        model,
-        areas["sensitivity"].assign_attrs(attrs),
-        mechanism=mechanism,
-        assumptions=assumptions,
+    return PrivateRelease(
+        gather(
+            model,
+            areas["sensitivity"].assign_attrs(attrs),
+            mechanism=mechanism,
+            assumptions=assumptions,
+            planned=True,
+        )
     )
-    release._parts = replace(release._parts, planned=True)
-    return release
 
 
 def compare_plans(plans: Mapping[str, xr.Dataset], *, delta: float = 1e-6) -> pd.DataFrame:

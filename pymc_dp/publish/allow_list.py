@@ -10,7 +10,7 @@ import xarray as xr
 
 from pymc_dp._checks import name_some
 from pymc_dp.record.claims import check_assumptions, claim_kind, claim_words, read_record, to_json
-from pymc_dp.record.figures import LONG_NAMES, RECORD_NAMES
+from pymc_dp.record.figures import DRAWN_NAMES, LONG_NAMES, RECORD_NAMES
 
 FILE_SCHEMA = 1
 ATTRS = ("privacy", "created_at", "creation_library", "creation_library_version")
@@ -70,14 +70,7 @@ VARIABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "mu": ((), ()),
 }
 ALWAYS = tuple(name for name, (_, inputs) in VARIABLES.items() if not inputs)
-_LONG_NAMES = (
-    LONG_NAMES
-    | RECORD_NAMES
-    | {
-        "theta": "released posterior draw",
-        "theta_smoothed": "released draw smoothed once more",
-    }
-)
+_LONG_NAMES = LONG_NAMES | RECORD_NAMES | DRAWN_NAMES
 
 
 def public_part(group: xr.Dataset, *, conditional: bool) -> xr.Dataset:

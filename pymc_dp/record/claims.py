@@ -18,6 +18,7 @@ ASSUMPTIONS = ("weights", "sampling_variance", "sigma_u", "covariates", "univers
 SCHEMA_VERSION = 1
 Claim = Literal["formal", "conditional"]
 Mechanism = Literal["joint", "independent"]
+Method = Literal["temper", "noise", "scale"]  # of meeting a budget
 # Each mechanism in words: whoever adds one adds its line, and every page and table says it.
 MECHANISMS: dict[str, str] = {
     "joint": "one draw from the joint posterior of all areas",

@@ -35,6 +35,11 @@ LONG_NAMES = {
     "rho": "zCDP price of the whole release",
     "mu": "Gaussian-DP parameter of the whole release",
 }
+# What a draw adds.
+DRAWN_NAMES = {
+    "theta": "released posterior draw",
+    "theta_smoothed": "released draw smoothed once more",
+}
 # Where kinds of record are not one an area: in models of units, of years, of several outcomes.
 RECORD_NAMES = {
     "rho_record": "zCDP price of the release for a record of this kind",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 import numpy as np
 import pandas as pd
@@ -17,19 +16,10 @@ import xarray as xr
 from pymc_dp import containers
 from pymc_dp._checks import round_up
 from pymc_dp._typing import Array
-from pymc_dp.mechanisms.calibration import Method
-from pymc_dp.mechanisms.lattice import noisy_statistics
-from pymc_dp.mechanisms.law import ReleaseLaw
-from pymc_dp.mechanisms.log_concave import LogConcaveLaw, sampled_draw
-from pymc_dp.record.claims import Mechanism, build_record, to_json
-from pymc_dp.release.assemble import (
-    Ingredients,
-    calibrated,
-    described,
-    gather,
-    propagation_array,
-    publishing_decimals,
-)
+from pymc_dp.mechanisms.protocol import ReleaseMechanism, Target
+from pymc_dp.record.claims import Claim, Mechanism, Method, build_record, to_json
+from pymc_dp.record.figures import DRAWN_NAMES
+from pymc_dp.release.assemble import Ingredients, calibrated, gather
 
 if TYPE_CHECKING:
     from pymc_dp.ledger.ledger import PrivacyLedger
@@ -101,8 +91,8 @@ class PrivateRelease:
 
     def __init__(
         self,
-        model: pm.Model,
-        sensitivity: xr.DataArray | pd.Series | Array | float,
+        model: pm.Model | Ingredients,
+        sensitivity: xr.DataArray | pd.Series | Array | float | None = None,
         *,
         idata: Any = None,
         fixed: Mapping[str, float] | None = None,
@@ -112,8 +102,10 @@ class PrivateRelease:
         observed: str | None = None,
         bound: Literal["log-concave"] | None = None,
     ) -> None:
-        self._assemble(
-            gather(
+        parts = (
+            model
+            if isinstance(model, Ingredients)
+            else gather(
                 model,
                 sensitivity,
                 idata=idata,
@@ -125,26 +117,23 @@ class PrivateRelease:
                 bound=bound,
             )
         )
-
-    def _assemble(self, parts: Ingredients) -> None:
-        """Set up a release that has not been drawn."""
         self._parts = parts
-        self._law = parts.law
-        self._area = parts.area
-        self._y = parts.y
-        self._bound = parts.bound
-        self._idata = parts.idata
-        self._decimals = publishing_decimals(parts.law.variance)
-        self._facts: dict[str, Any] = {**parts.facts, "publishing_decimals": self._decimals}
-        self.mechanism: Mechanism = parts.law.mechanism
-        self.claim = self._facts["claim"]
+        self._facts: dict[str, Any] = {
+            **parts.facts,
+            "publishing_decimals": parts.mechanism.decimals,
+        }
         self._lock = threading.Lock()
         self._released: xr.Dataset | None = None
+        self._drawn = 0
+        self._charged = True
         self._guarantee = self._describe(draws=1)
 
     @property
     def guarantee(self) -> xr.Dataset:
-        """What one draw will cost: everything in the ``private_release`` group but the draw."""
+        """What one draw will cost, or what all draws made so far cost together.
+
+        Everything in the ``private_release`` group but the draw.
+        """
         return self._guarantee.copy(deep=True)
 
     @property
@@ -153,17 +142,20 @@ class PrivateRelease:
         return None if self._released is None else self._released.copy(deep=True)
 
     @property
-    def _fay_herriot(self) -> ReleaseLaw:
-        """The law, for audits, which know Fay-Herriot models."""
-        if not isinstance(self._law, ReleaseLaw):
-            raise ValueError("audits take Fay-Herriot models: one direct estimate an area")
-        return self._law
+    def mechanism(self) -> Mechanism:
+        """Name of the mechanism."""
+        return self._parts.mechanism.name
 
     @property
-    def _sensitivity(self) -> Array:
-        """Sensitivities by area, for audits."""
-        self._fay_herriot  # noqa: B018
-        return np.asarray(self._parts.moved)
+    def claim(self) -> Claim:
+        """``formal``, or ``conditional`` (treating the variance components as fixed)."""
+        claim: Claim = self._facts["claim"]
+        return claim
+
+    @property
+    def specification(self) -> ReleaseMechanism:
+        """The mechanism with its public quantities, which audits attack; it holds no answers."""
+        return self._parts.mechanism
 
     @property
     def report(self) -> xr.Dataset | None:
@@ -234,9 +226,7 @@ class PrivateRelease:
                 "this release has been drawn, and what was drawn costs its price: make a new "
                 "PrivateRelease to calibrate"
             )
-        new = object.__new__(type(self))
-        new._assemble(calibrated(self._parts, rho, epsilon, delta, method))
-        return new
+        return PrivateRelease(calibrated(self._parts, Target(rho, epsilon, delta), method))
 
     def propagation(self) -> xr.DataArray:
         """Dense propagation matrix: how far the mean of ``area`` moves per unit observed.
@@ -248,7 +238,7 @@ class PrivateRelease:
             ``area_bis``. On (``area``, ``record``), of shape (m, k), where the observed values
             are not one an area.
         """
-        return propagation_array(self._parts)
+        return self._parts.mechanism.propagation()
 
     def draw(
         self, idata: Any = None, *, ledger: PrivacyLedger | None = None, draws: int = 1
@@ -287,46 +277,58 @@ class PrivateRelease:
                 "this is a plan, which holds no outcomes: a draw would be about nobody. Make a "
                 "PrivateRelease of the model with its direct estimates, and draw from that"
             )
-        if draws > 1 and isinstance(self._law, LogConcaveLaw):
-            raise ValueError("draws of a sampler are not independent: draws=1")
-        container = idata if idata is not None else self._idata
+        mechanism = self._parts.mechanism
+        if draws > 1 and mechanism.once:
+            raise ValueError(f"{mechanism.once}: draws=1")
+        container = idata if idata is not None else self._parts.idata
         container = (
             containers.new_container()
             if container is None
             else containers.check_container(container)
         )
         group = self._describe(draws=int(draws))
-        rho = float(group["rho"])
-        # A fit that cannot be used is refused before its draw is paid for.
-        sampled = self._sampled(container)
+        # What cannot be drawn is refused before it is paid for.
+        make = mechanism.drawing(self._parts.y, int(draws), container)
         with self._lock:
-            if sampled is not None and self._released is not None:
-                raise ValueError(
-                    "this release has been drawn, and two draws of one fit are not independent, so "
-                    "that their prices do not add up: make a new fit and a new PrivateRelease"
-                )
-            if ledger is None and self._released is not None:
-                raise ValueError(
-                    "this release has been drawn; a second draw costs its price again: declare "
-                    "the number with draws=, or charge each to a ledger"
-                )
+            self._check_again(ledger is not None)
             if ledger is not None:
                 ledger.charge(
-                    rho, label=self._parts.label, claim=self.claim, record=self._record(draws)
+                    float(group["rho"]),
+                    label=self._parts.label,
+                    claim=self.claim,
+                    record=self._record(draws),
                 )
-            theta = self._noisy_draws(int(draws), rho) if sampled is None else sampled
-            smoothed = self._law.smoothed(theta)
-            dims = ("chain", "draw", "area")
-            group["theta"] = (dims, theta[None])
-            group["theta"].attrs["long_name"] = "released posterior draw"
-            if smoothed is not None:
-                group["theta_smoothed"] = (dims, smoothed[0].round(self._decimals)[None])
-                group["theta_smoothed"].attrs["long_name"] = "released draw smoothed once more"
+            self._charged, self._drawn = ledger is not None, self._drawn + int(draws)
+            for name, (dims, values) in make().items():
+                group[name] = (("chain", "draw", *dims), values[None])
+                group[name].attrs["long_name"] = DRAWN_NAMES[name]
             group = group.assign_coords(chain=[0], draw=np.arange(draws))
             self._released = group.assign_attrs(
                 created_at=datetime.now(UTC).isoformat(timespec="seconds")
             )
+            self._guarantee = self._describe(draws=self._drawn)
         return containers.attach(container, self._released.copy(deep=True))
+
+    def _check_again(self, charged: bool) -> None:
+        """Refuse a further draw that nobody accounts for."""
+        if not self._drawn:
+            return
+        if self._parts.mechanism.once:
+            raise ValueError(
+                "this release has been drawn, and two draws of one fit are not independent, so "
+                "that their prices do not add up: make a new fit and a new PrivateRelease"
+            )
+        if not charged:
+            raise ValueError(
+                "this release has been drawn; a second draw costs its price again: declare "
+                "the number with draws=, or charge each to a ledger"
+            )
+        if not self._charged:
+            raise ValueError(
+                "this release has been drawn without a ledger, so that the ledger would not hold "
+                "what both draws cost together: charge the first with ledger.charge, and make a "
+                "new PrivateRelease for the second"
+            )
 
     def statement(self, path: str | os.PathLike[str], *, conditional: bool = False) -> None:
         """Write a page for a review board or an annex: what is released, how private, who says so.
@@ -370,40 +372,18 @@ class PrivateRelease:
         xr.DataArray
             ``theta`` with dims (``chain``, ``draw``, ``area``).
         """
-        rng = np.random.default_rng(random_seed)
-        plan = self._parts.gaussian.plan(self._bound)
-        centre = plan.statistic(self._y)
-        theta = np.stack([plan.publish(centre + rng.normal(size=plan.size)) for _ in range(draws)])
+        mechanism = self._parts.mechanism
+        theta = mechanism.simulate(self._parts.y, draws, np.random.default_rng(random_seed))
         return xr.DataArray(
             theta[None],
             dims=("chain", "draw", "area"),
-            coords={"chain": [0], "draw": np.arange(draws), "area": self._area},
+            coords={"chain": [0], "draw": np.arange(draws), "area": mechanism.area},
             name="theta",
             attrs={"note": "simulated with a pseudo-random generator: not a private release"},
         )
 
-    def _sampled(self, container: Any) -> Array | None:
-        """A draw of the user's sampler, where the law is only bounded; else None."""
-        if not isinstance(self._law, LogConcaveLaw):
-            return None
-        fit = sampled_draw(container, self._facts["target"], self._law.reading)
-        return fit.round(self._decimals)
-
-    def _noisy_draws(self, draws: int, rho: float) -> Array:
-        plan = self._parts.gaussian.plan(self._bound)
-        distance = math.sqrt(2 * rho / draws)
-        noisy = noisy_statistics(plan, self._y, distance, rho / draws, draws)
-        return np.stack([plan.publish(w) for w in noisy]).round(self._decimals)
-
     def _describe(self, *, draws: int) -> xr.Dataset:
-        data = described(
-            self._law,
-            self._parts.moved,
-            self._area,
-            bound=self._bound,
-            claim=self._facts["claim_words"],
-            draws=draws,
-        )
+        data = self._parts.mechanism.guarantee(claim=self._facts["claim_words"], draws=draws)
         return data.assign_attrs(
             privacy=to_json(self._record(draws)),
             creation_library="pymc_dp",
@@ -414,13 +394,16 @@ class PrivateRelease:
         return build_record(draws=int(draws), **self._facts)
 
     def __repr__(self) -> str:
-        """Claim and price; never an estimate."""
+        """Claim and price, of what was drawn or of one draw; never an estimate."""
         rho = float(self._guarantee["rho"])
         eps = float(self._guarantee["epsilon"].sel(delta=1e-6))
-        state = "drawn" if self._released is not None else "not drawn yet"
+        state, priced = "not drawn yet", "one draw"
+        if self._drawn:
+            state = "drawn" if self._drawn == 1 else f"drawn {self._drawn} times"
+            priced = "one draw" if self._drawn == 1 else f"{self._drawn} draws together"
         return (
             f"PrivateRelease({self._parts.label}, {self.mechanism}, {state})\n"
-            f"  one draw: rho {round_up(rho)}, epsilon {round_up(eps)} at delta 1e-06\n"
+            f"  {priced}: rho {round_up(rho)}, epsilon {round_up(eps)} at delta 1e-06\n"
             f"  claim: {self._facts['claim_words']}\n"
             f"  unit: {self._facts['unit']}"
         )
@@ -428,4 +411,12 @@ class PrivateRelease:
     def _repr_html_(self) -> str:
         from pymc_dp.publish.notebook import release_html
 
-        return release_html(self._guarantee, self._record(1), drawn=self._released is not None)
+        drawn = self._drawn > 0
+        return release_html(self._guarantee, self._record(max(self._drawn, 1)), drawn=drawn)
+
+    def __reduce_ex__(self, protocol: Any) -> Never:
+        """Refuse copies and pickles, each of which could draw without the other's knowledge."""
+        raise TypeError(
+            "a PrivateRelease is not copied: a copy could draw again at no stated price. "
+            "`released` and `guarantee` hold what may be kept"
+        )

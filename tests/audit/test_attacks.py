@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -28,7 +29,8 @@ from pymc_dp.audit.bounds import (
     two_sample_mu,
 )
 from pymc_dp.audit.lattice import last_digit
-from pymc_dp.audit.samplers import best_direction, lattice_values, published_values
+from pymc_dp.audit.samplers import lattice_values, published_values
+from pymc_dp.mechanisms import fay_herriot
 
 MECHANISMS = ["joint", "independent"]
 SURE = 1 - 1e-5
@@ -66,7 +68,9 @@ def remembered(sample):
 def releases():
     """One release of either kind, and what it publishes."""
     both = {mechanism: release(mechanism) for mechanism in MECHANISMS}
-    return {name: (got, remembered(published_values(got))) for name, got in both.items()}
+    return {
+        name: (got, remembered(published_values(got.specification))) for name, got in both.items()
+    }
 
 
 @pytest.fixture
@@ -83,7 +87,7 @@ def with_noise_scaled(target, sample, factor):
     """What a release publishes, with its noise scaled about the posterior mean."""
 
     def scaled(y, draws):
-        mean = target._law.posterior.mean(y)
+        mean = target.specification.law.posterior.mean(y)
         return mean + factor * (sample(y, draws) - mean)
 
     return scaled
@@ -126,18 +130,18 @@ def test_the_attack_looks_along_the_log_likelihood_ratio(mechanism, method):
     target = release(mechanism)
     if method is not None:
         target = target.calibrate(rho=0.5, method=method)
-    law = target._law
+    law = target.specification.law
     M = law.posterior.propagation()
     covariance = law.inflation * law.posterior.covariance() + law.extra * np.eye(5)
     if mechanism == "independent":
         covariance = np.diag(np.diag(covariance))
     for j in range(5):
         want = np.linalg.solve(covariance, M[:, j])
-        got = best_direction(target, j)
+        got = target.specification.direction(j)
         np.testing.assert_allclose(got / got[j], want / want[j], atol=1e-9)
         # As much as the price says: mu^2 = s^2 M_j' N^-1 M_j.
         name = "rho_respondent" if mechanism == "joint" else "rho_independent"
-        rho = target._sensitivity[j] ** 2 * M[:, j] @ want / 2
+        rho = target.specification.sensitivity[j] ** 2 * M[:, j] @ want / 2
         # The price includes rounding, for estimates up to 2^20 standard errors from 0.
         assert float(target.guarantee[name][j]) == pytest.approx(rho, rel=1e-7)
 
@@ -164,7 +168,7 @@ def test_king_county_smoking_survives_with_seventy_percent_at_95_percent_confide
     )
     sensitivity = xr.DataArray(t.max_share.to_numpy(), direct.coords, ["area"])
     target = pdp.PrivateRelease(pdp.fay_herriot(direct, sigma_u=0.04), sensitivity)
-    sample = remembered(published_values(target))
+    sample = remembered(published_values(target.specification))
     strict, usual = (
         audit_pair(target, sampler=sample, draws=3_000, confidence=c) for c in (SURE, 0.95)
     )
@@ -184,7 +188,7 @@ def test_half_the_standard_deviation_is_caught(either):
 # True mu of 1.73 and 2.14, bounds of about 1.47 and 1.87, against claims below 0.9.
 def test_a_claim_from_another_areas_variance_is_caught(joint):
     target, sample = joint
-    post, s = target._law.posterior, target._sensitivity
+    post, s = target.specification.law.posterior, target.specification.sensitivity
 
     def audit(area, **claim):
         return audit_pair(target, area, sampler=sample, draws=4_000, confidence=SURE, **claim)
@@ -205,8 +209,10 @@ def test_a_claim_from_another_areas_variance_is_caught(joint):
 # The release claims for variances that the sampler gives to other areas: mu is 6 in truth.
 def test_a_sampler_with_the_variances_of_areas_exchanged_is_caught(joint):
     target, _ = joint
-    exchanged = release(variance=VARIANCE[[4, 1, 2, 3, 0]], sensitivity=target._sensitivity)
-    sample = published_values(exchanged)
+    exchanged = release(
+        variance=VARIANCE[[4, 1, 2, 3, 0]], sensitivity=target.specification.sensitivity
+    )
+    sample = published_values(exchanged.specification)
     got = audit_pair(target, "middle", sampler=sample, draws=1_000, confidence=SURE)
     assert not got.passed
 
@@ -318,7 +324,7 @@ def test_one_release_stays_below_the_claim_and_half_the_deviation_is_caught():
     """Records pay mu = 1 in one half of the areas and less than that in the other."""
     variance = np.linspace(2e-4, 2e-3, 5_000)
     target = release(variance=variance, sensitivity=np.sqrt(variance) * np.tile([1.0, 0.5], 2_500))
-    sample = published_values(target)
+    sample = published_values(target.specification)
     got = audit_one_release(target, mu=1.0)
     assert got.draws == 1 and got.attack == "5000 areas as canaries, 1250 guessed"
     assert got.passed
@@ -338,23 +344,29 @@ def test_values_of_neighbours_lie_on_one_public_lattice_before_they_are_mapped(e
 
 
 def float_noise_before_the_map(target, rng):
-    plan = target._law.plan(target._bound)
+    plan = target.specification.plan
     return lambda y, n: plan.statistic(y) + rng.normal(size=(n, plan.size))
 
 
 def float_draw(target, rng):
-    root = np.linalg.cholesky(target._law.posterior.covariance())
-    return lambda y, n: target._law.posterior.mean(y) + rng.normal(size=(n, y.size)) @ root.T
+    root = np.linalg.cholesky(target.specification.law.posterior.covariance())
+    return lambda y, n: (
+        target.specification.law.posterior.mean(y) + rng.normal(size=(n, y.size)) @ root.T
+    )
 
 
 def numpy_draw(target, rng):
-    covariance = target._law.posterior.covariance()
-    return lambda y, n: rng.multivariate_normal(target._law.posterior.mean(y), covariance, size=n)
+    covariance = target.specification.law.posterior.covariance()
+    return lambda y, n: rng.multivariate_normal(
+        target.specification.law.posterior.mean(y), covariance, size=n
+    )
 
 
 def scipy_draw(target, rng):
-    covariance = target._law.posterior.covariance()
-    return lambda y, n: multivariate_normal(target._law.posterior.mean(y), covariance).rvs(n, rng)
+    covariance = target.specification.law.posterior.covariance()
+    return lambda y, n: multivariate_normal(
+        target.specification.law.posterior.mean(y), covariance
+    ).rvs(n, rng)
 
 
 # Seeded. Each has the right mean and covariance; audit_pair finds nothing wrong with it.
@@ -376,8 +388,8 @@ def test_an_honest_law_in_floats_is_not_refuted_by_its_values(joint):
 def test_lattice_noise_about_an_unrounded_centre_is_caught(joint):
     """The support is then a lattice moved by the data: nothing could give more away."""
     target, _ = joint
-    plan = target._law.plan(target._bound)
-    noise = lattice_values(target)
+    plan = target.specification.plan
+    noise = lattice_values(target.specification)
 
     def unrounded(y, draws):
         return plan.statistic(y) + noise(np.zeros_like(y), draws)
@@ -398,8 +410,8 @@ def test_last_digits_are_those_of_the_exact_fraction():
 
 def test_what_is_published_is_on_the_public_grid_for_both_data_sets(either):
     target, sample = either
-    decimals = target._facts["publishing_decimals"]
-    for data in (np.zeros(5), 0.3 * target._sensitivity):
+    decimals = target.specification.decimals
+    for data in (np.zeros(5), 0.3 * target.specification.sensitivity):
         theta = sample(data, 50)
         assert np.array_equal(theta, theta.round(decimals))
 
@@ -409,16 +421,16 @@ def test_what_is_published_is_on_the_public_grid_for_both_data_sets(either):
 
 def test_an_audit_neither_reads_the_estimates_nor_draws_the_release():
     target = release()
-    before = target._y.copy()
-    target._y = np.full(5, np.nan)  # whoever reads them fails
+    before = target._parts
+    target._parts = replace(before, y=np.full(5, np.nan))  # whoever reads them fails
     audits = [
         audit_pair(target, draws=100),
         audit_one_release(target),
         lattice_test(target, draws=100),
     ]
-    assert np.isnan(target._y).all()
+    assert np.isnan(target._parts.y).all()
     assert target.released is None
-    target._y = before
+    target._parts = before
     target.draw()
     once = target.released
     audit_pair(target, draws=100)
@@ -430,13 +442,14 @@ def test_an_audit_neither_reads_the_estimates_nor_draws_the_release():
 
 def test_an_audit_runs_the_code_of_the_draw_itself(monkeypatch):
     target, calls = release(), []
-    honest = pdp.PrivateRelease._noisy_draws
+    honest = fay_herriot.lattice_draws
 
-    def noiseless(self, draws, rho):
+    def noiseless(plan, y, rho, draws):
         calls.append(draws)
-        return self._law.posterior.mean(self._y) + 1e-3 * honest(self, draws, rho)
+        centre = plan.statistic(y)
+        return centre + 1e-3 * (honest(plan, y, rho, draws) - centre)
 
-    monkeypatch.setattr(pdp.PrivateRelease, "_noisy_draws", noiseless)
+    monkeypatch.setattr(fay_herriot, "lattice_draws", noiseless)
     assert not audit_pair(target, draws=300, confidence=SURE).passed
     assert calls == [300, 300]
 
@@ -463,7 +476,7 @@ def test_made_up_estimates_are_joined_by_label_and_moved_inward(joint):
     audit_pair(joint[0], "middle", estimate=estimate, sampler=sampler, draws=100)
     first, second = seen
     np.testing.assert_array_equal(first, [0.1, 0.2, -0.3, 0.4, 0.5])
-    s = joint[0]._sensitivity
+    s = joint[0].specification.sensitivity
     np.testing.assert_allclose(second - first, [0, 0, 0, 0, -s[4]], atol=1e-15)
     audit_pair(joint[0], "south", estimate=first, sampler=sampler, draws=100)
     np.testing.assert_allclose(seen[3] - seen[2], [0, 0, s[2], 0, 0], atol=1e-15)

@@ -359,7 +359,7 @@ def test_calibrated_release_says_what_was_done_and_draws(direct, method, mechani
         assert touched == 5
     group = read_group(calibrated.draw(), GROUP)
     assert float(group["rho"]) == float(g["rho"])
-    smoothed, _ = calibrated._law.smoothed(group["theta"].values[0])
+    smoothed, _ = calibrated.specification.law.smoothed(group["theta"].values[0])
     decimals = record["publishing_decimals"]
     np.testing.assert_array_equal(group["theta_smoothed"][0], smoothed.round(decimals))
     assert release.calibrate(rho=target, method=method).guarantee.identical(g)
@@ -370,7 +370,7 @@ def test_calibrated_draws_have_the_moments_of_their_law(direct, method):
     calibrated = released(direct).calibrate(rho=1e-3, method=method)
     n = 3_000
     theta = read_group(calibrated.draw(draws=n), GROUP)["theta"].values[0]
-    law = calibrated._law
+    law = calibrated.specification.law
     N = noise_covariance(law)
     sd = np.sqrt(np.diag(N))
     mean = law.posterior.mean(direct["estimate"].values)

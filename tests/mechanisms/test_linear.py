@@ -495,7 +495,9 @@ def test_latent_noise_is_priced_and_drawn_as_such(body, sparse, large, monkeypat
         monkeypatch.setattr(precision_factor, "DENSE_SHARE", 2.0)
         monkeypatch.setattr(precision_factor, "BORDER", 99.0)  # two of sixteen are too many
     release = PrivateRelease(small_model(body), bounded(S, "area", area=AREA))
-    assert isinstance(release._law.precision_factor, SparseFactor if sparse else DenseFactor)
+    assert isinstance(
+        release.specification.law.precision_factor, SparseFactor if sparse else DenseFactor
+    )
     guarantee = release.guarantee
     # Regions are not what the observations are direct estimates of: a price by record.
     rho = guarantee["rho_respondent" if body is own else "rho_record"].values

@@ -702,14 +702,14 @@ def test_theta_given_the_release_is_what_conditioning_says(place):
     back = np.linalg.solve(spread, cross.T).T
     sd = np.sqrt(np.diag(V - back @ cross.T))
     same(release.guarantee["theta_smoothed_sd"].values, sd)
-    drawn = io.read_group(release.draw(draws=3), "private_release")
     one = release.guarantee
+    drawn = io.read_group(release.draw(draws=3), "private_release")
     for name in ("rho", "rho_respondent", "rho_independent", "rho_unshrunk", "rho_area_ideal"):
         np.testing.assert_allclose(drawn[name], 3 * one[name], rtol=1e-12)
     theta, smoothed = drawn["theta"].values[0], drawn["theta_smoothed"].values[0]
     want = 0.5 + (theta - 0.5) @ back.T
     # Both are published on a grid at most a hundredth of the smallest posterior sd.
-    np.testing.assert_allclose(smoothed, want, atol=0.51 * 10.0**-release._decimals)
+    np.testing.assert_allclose(smoothed, want, atol=0.51 * 10.0**-release.specification.decimals)
 
 
 def test_theta_given_the_release_by_simulation():
@@ -720,7 +720,7 @@ def test_theta_given_the_release_by_simulation():
     theta = 0.5 + rng.normal(size=(n, M)) @ np.linalg.cholesky(V).T
     y = theta[:, place] + 0.05 + np.sqrt(D[place]) * rng.normal(size=(n, place.size))
     noise = rng.normal(size=(n, M)) @ np.linalg.cholesky(post.covariance).T
-    mean, sd = release._law.smoothed(y @ post.propagation.T + post.constant + noise)
+    mean, sd = release.specification.law.smoothed(y @ post.propagation.T + post.constant + noise)
     z = (theta - mean) / sd
     # Standard normal: five standard errors of a mean and of a variance.
     assert (np.abs(z.mean(axis=0)) < 5 / np.sqrt(n)).all()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import threading
 
 import numpy as np
@@ -12,7 +14,8 @@ import pytest
 import xarray as xr
 
 import pymc_dp as pdp
-from pymc_dp import PrivateRelease, fay_herriot
+from pymc_dp import PrivacyLedger, PrivateRelease, fay_herriot
+from pymc_dp._checks import round_up
 from pymc_dp.containers import GROUP, groups, new_container, read_group
 from pymc_dp.record.claims import read_record
 
@@ -136,7 +139,7 @@ def test_smoothed_draw_has_the_error_it_claims(direct, sensitivity):
     n = 20_000
     theta = 0.2 + 0.05 * rng.normal(size=(n, m))
     y = theta + np.sqrt(D) * rng.normal(size=(n, m))
-    p = post._law.posterior
+    p = post.specification.law.posterior
     chol = np.linalg.cholesky(p.covariance())
     for smooth, noise in (
         (smooth_joint, rng.normal(size=(n, m)) @ chol.T),
@@ -365,7 +368,12 @@ def test_a_second_draw_without_a_ledger_is_refused_and_several_at_once_add_up(mo
     group = read_group(release.draw(draws=3), GROUP)
     assert group["theta"].shape == (1, 3, 5)
     assert float(group["rho"]) == pytest.approx(3 * one, rel=1e-12)
-    np.testing.assert_allclose(group["rho_area"], 3 * release.guarantee["rho_area"])
+    np.testing.assert_allclose(
+        group["rho_area"], 3 * PrivateRelease(model, sensitivity).guarantee["rho_area"]
+    )
+    # What is shown after drawing is the price of what was drawn.
+    assert float(release.guarantee["rho"]) == float(group["rho"])
+    assert f"3 draws together: rho {round_up(float(group['rho']))}" in repr(release)
     assert read_record(group.attrs)["draws"] == 3
     with pytest.raises(ValueError, match=r"has been drawn"):
         release.draw()
@@ -497,3 +505,29 @@ def test_fit_from_nuts_flows_into_a_plug_in_release(direct, sensitivity):
     )
     released = PrivateRelease(free, sensitivity, idata=idata).draw()
     assert released is idata and {"posterior", GROUP} <= set(groups(idata))
+
+
+def test_a_release_is_not_copied_and_its_claim_cannot_be_set(model, sensitivity):
+    release = PrivateRelease(model, sensitivity)
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="could draw again at no stated price"):
+            copied(release)
+    for name in ("claim", "mechanism"):
+        with pytest.raises(AttributeError):
+            setattr(release, name, "formal")
+
+
+def test_a_ledger_refuses_a_draw_after_one_that_it_does_not_hold(model, sensitivity, tmp_path):
+    ledger = PrivacyLedger(tmp_path / "programme.ledger", rho=1e6, conditional=True)
+    release = PrivateRelease(model, sensitivity)
+    release.draw()
+    with pytest.raises(ValueError, match="drawn without a ledger"):
+        release.draw(ledger=ledger)
+    assert ledger.spent == 0
+    other = PrivateRelease(model, sensitivity)
+    one = float(other.guarantee["rho"])
+    for draws in (1, 2):
+        other.draw(ledger=ledger, draws=draws)
+    assert float(other.guarantee["rho"]) == pytest.approx(3 * one, rel=1e-12)
+    assert "drawn 3 times" in repr(other)
+    assert ledger.spent == pytest.approx(3 * one, rel=1e-12)
