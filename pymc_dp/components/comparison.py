@@ -134,8 +134,9 @@ def compare_variance_components(
     fixed = reml if sigma_u is None else float(sigma_u)
     rho_fixed, rho_plug_in = (fixed_rho(data, sensitivity, sigma) for sigma in (fixed, reml))
     read_prior = sigma_prior(prior, data.bounds)
-    rule = posterior_of_sigma_u(data, read_prior)
-    pairs, epsilon, error = _estimated(rule, data, sensitivity, rho_fixed, orders, deltas)
+    found = posterior_of_sigma_u(data, read_prior)
+    rule = found.rule
+    pairs, epsilon, error = _estimated(found, data, sensitivity, rho_fixed, orders, deltas)
 
     rdp_fixed = privacy.rdp(rho_fixed[:, None], orders)
     estimated = pairs.max(axis=2)
@@ -200,7 +201,7 @@ def checked_deltas(delta: npt.ArrayLike) -> Array:
 
 
 def _estimated(
-    rule: SigmaPosterior,
+    found: SigmaPosterior,
     data: AreaData,
     sensitivity: Array,
     rho_fixed: Array,
@@ -209,13 +210,13 @@ def _estimated(
 ) -> tuple[Array, Array, Array]:
     """Divergences by pair, epsilon and quadrature error; zero where nothing can move."""
     at = np.flatnonzero(sensitivity > 0)
-    residual = data.estimate[at] - data.design[at] @ rule.centre
+    residual = data.estimate[at] - data.design[at] @ found.centre
     records = Records(residual, data.variance[at], data.design[at], sensitivity[at])
     unshrunk = sensitivity[at] ** 2 / (2 * data.variance[at])
     more = _conversion_orders(rho_fixed[at], unshrunk, deltas)
     asked = np.broadcast_to(orders, (at.size, orders.size))
     every = np.concatenate([asked, more], axis=1)
-    values, found_error = renyi_divergences(rule, records, every)
+    values, found_error = renyi_divergences(found.rule, records, every)
 
     pairs = np.zeros((sensitivity.size, orders.size, len(PAIRS)))
     epsilon = np.zeros((sensitivity.size, deltas.size))

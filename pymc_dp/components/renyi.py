@@ -15,12 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dp._typing import Array
-from pymc_dp.components.posterior import (
+from pymc_dp.models.gls import GlsFit
+from pymc_dp.posterior.quadrature import (
     EPSILON,
     NODES,
     OUTSIDE,
     WEIGHTS,
-    SigmaPosterior,
+    Rule,
     halve,
     integrate,
     refine,
@@ -93,12 +94,12 @@ class Divergences(NamedTuple):
     mass: Array
 
 
-def renyi_divergences(rule: SigmaPosterior, records: Records, order: Array) -> tuple[Array, Array]:
+def renyi_divergences(rule: Rule[GlsFit], records: Records, order: Array) -> tuple[Array, Array]:
     """Divergences between neighbours that differ by the whole sensitivity.
 
     Parameters
     ----------
-    rule : SigmaPosterior
+    rule : Rule
         Is refined where a tilted integrand needs it.
     records : Records
     order : ndarray of shape (n, U)
@@ -139,7 +140,7 @@ def renyi_divergences(rule: SigmaPosterior, records: Records, order: Array) -> t
     return values, error
 
 
-def _divergences(rule: SigmaPosterior, records: Records, order: Array) -> Divergences:
+def _divergences(rule: Rule[GlsFit], records: Records, order: Array) -> Divergences:
     """On the panels that matter, or on all of them if those turn out not to suffice."""
     laws = _laws(rule, records)
     panels = laws.half_width.size
@@ -153,7 +154,7 @@ def _divergences(rule: SigmaPosterior, records: Records, order: Array) -> Diverg
     return Divergences(values, full_error, full_mass)
 
 
-def _laws(rule: SigmaPosterior, records: Records) -> Laws:
+def _laws(rule: Rule[GlsFit], records: Records) -> Laws:
     r, D, X, s = records
     reference = int(np.argmax(rule.log_density))
     A = rule.sigma.ravel() ** 2

@@ -16,8 +16,7 @@ from pytensor.graph import ancestors
 from pytensor.graph.replace import vectorize_graph
 
 from pymc_dp._typing import Array
-
-LIMIT = 300.0  # |log sigma_u| looked at: beyond it, variances overflow
+from pymc_dp.posterior.quadrature import LIMIT
 
 
 @dataclass(frozen=True)

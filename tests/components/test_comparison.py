@@ -11,13 +11,13 @@ import pytest
 import xarray as xr
 
 from pymc_dp import privacy
-from pymc_dp.components import posterior as quadrature
 from pymc_dp.components import renyi
 from pymc_dp.components.comparison import compare_variance_components
 from pymc_dp.components.estimates import estimate_sigma_u
 from pymc_dp.components.posterior import posterior_of_sigma_u
 from pymc_dp.models.inputs import area_data
 from pymc_dp.models.prior import sigma_prior
+from pymc_dp.posterior import quadrature
 from pymc_dp.posterior.fay_herriot import fay_herriot_posterior
 
 
@@ -100,7 +100,7 @@ COVARIATES = pd.DataFrame(
 def marginal(direct, formula, prior, label, grid):
     """Log density of one theta on a grid: Gaussians mixed over a posterior fitted afresh."""
     data = area_data(direct, formula, COVARIATES if "x" in formula else None)
-    rule = posterior_of_sigma_u(data, sigma_prior(prior(), None))
+    rule = posterior_of_sigma_u(data, sigma_prior(prior(), None)).rule
     precision = np.where(np.isnan(data.variance), 0.0, 1 / data.variance)
     at = [fay_herriot_posterior(s**2, precision, data.design) for s in rule.sigma.ravel()]
     j = data.area.index(label)
@@ -309,13 +309,14 @@ def test_reported_error_sees_a_rule_that_is_too_coarse(small, monkeypatch):
 
 def test_reprs_of_intermediate_results_show_sizes_and_no_estimates(small):
     data = area_data(small)
-    rule = posterior_of_sigma_u(data, sigma_prior(pm.HalfNormal.dist(0.1), None))
+    found = posterior_of_sigma_u(data, sigma_prior(pm.HalfNormal.dist(0.1), None))
+    rule = found.rule
     records = renyi.Records(data.estimate, data.variance, data.design, small["sensitivity"].values)
     laws = renyi._laws(rule, records)
     assert repr(records) == "Records(5 areas)"
     assert repr(laws).startswith("Laws(5 areas")
     assert repr(rule.fit) == f"GlsFit({rule.left.size * 16}, 1)"
-    assert "array" not in repr(rule) + repr(rule.sample)
+    assert "array" not in repr(rule) + repr(found) + repr(found.sample)
 
 
 def test_unusable_inputs_are_refused(small):

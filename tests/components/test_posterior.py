@@ -12,10 +12,11 @@ import xarray as xr
 from scipy import integrate, linalg, stats
 
 from pymc_dp import containers as io
-from pymc_dp.components.posterior import halve, posterior_of_sigma_u, sample_posterior
+from pymc_dp.components.posterior import posterior_of_sigma_u, sample_posterior
 from pymc_dp.models.inputs import area_data
 from pymc_dp.models.prior import sigma_prior
 from pymc_dp.posterior.fay_herriot import fay_herriot_posterior
+from pymc_dp.posterior.quadrature import halve
 
 A10 = [0.30, 0.31, 0.29, 0.305, 0.295, 0.30, 0.31, 0.29]
 X = pd.DataFrame(
@@ -45,7 +46,8 @@ def five() -> xr.Dataset:
 def moments(direct, formula="~ 1", covariates=None, prior=None):
     """Exact posterior mean and sd of beta and theta: Gaussian moments mixed over the rule."""
     data = area_data(direct, formula, covariates)
-    rule = posterior_of_sigma_u(data, sigma_prior(prior, data.bounds))
+    found = posterior_of_sigma_u(data, sigma_prior(prior, data.bounds))
+    rule = found.rule
     precision = np.where(np.isnan(data.variance), 0.0, 1 / data.variance)
     at = [fay_herriot_posterior(s**2, precision, data.design) for s in rule.sigma.ravel()]
 
@@ -55,7 +57,7 @@ def moments(direct, formula="~ 1", covariates=None, prior=None):
 
     y = np.nan_to_num(data.estimate)
     theta = mixed(np.array([q.mean(y) for q in at]), np.array([q.variance for q in at]))
-    beta = mixed(rule.centre + rule.fit.coefficient, (rule.fit.root**2).sum(axis=2))
+    beta = mixed(found.centre + rule.fit.coefficient, (rule.fit.root**2).sum(axis=2))
     return rule, beta, theta
 
 
@@ -115,7 +117,7 @@ PRIORS = {
 def test_any_prior_agrees_with_adaptive_quadrature(five, name):
     make, scipy_prior, breaks = PRIORS[name]
     data = area_data(five, "~ x", X)
-    rule = posterior_of_sigma_u(data, sigma_prior(make(), None))
+    rule = posterior_of_sigma_u(data, sigma_prior(make(), None)).rule
     sampled = data.sampled
     K = linalg.null_space(data.design[sampled].T)
     contrast = K.T @ data.estimate[sampled]
@@ -147,7 +149,7 @@ def test_any_prior_agrees_with_adaptive_quadrature(five, name):
 
 def test_halving_every_panel_changes_nothing(five):
     data = area_data(five, "~ x", X)
-    rule = posterior_of_sigma_u(data, sigma_prior(pm.HalfCauchy.dist(0.1), None))
+    rule = posterior_of_sigma_u(data, sigma_prior(pm.HalfCauchy.dist(0.1), None)).rule
     finer = halve(rule)
     assert finer.left.size == 2 * rule.left.size
     for power in (1, 2):
@@ -159,8 +161,8 @@ def test_halving_every_panel_changes_nothing(five):
 def test_prior_of_sigma_u_comes_from_the_declared_range_alone(five):
     ranged = five.assign_attrs(bounds=(0.0, 2.0))
     data = area_data(ranged, "~ x", X)
-    default = posterior_of_sigma_u(data, sigma_prior(None, data.bounds))
-    given = posterior_of_sigma_u(data, sigma_prior(pm.HalfNormal.dist(0.5), None))
+    default = posterior_of_sigma_u(data, sigma_prior(None, data.bounds)).rule
+    given = posterior_of_sigma_u(data, sigma_prior(pm.HalfNormal.dist(0.5), None)).rule
     assert default.expectation(default.sigma.ravel()) == given.expectation(given.sigma.ravel())
     with pytest.raises(ValueError, match="no default is computed from data"):
         sample_posterior(five, "~ x", X)
