@@ -79,7 +79,7 @@ def joint_h(posterior: GaussianPosterior, release: Array, inflation: float = 1.0
 
 
 def widened_information(
-    posterior: GaussianPosterior, extra: float, inflation: float = 1.0
+    posterior: GaussianPosterior, inflation: float = 1.0, extra: float = 0.0
 ) -> InformationMatrix:
     """``W Sigma0 (k Sigma0 + v I)^-1 Sigma0 W`` of a joint draw and independent ``N(0, v)``."""
     if extra == 0:
@@ -88,7 +88,7 @@ def widened_information(
 
 
 def widened_h(
-    posterior: GaussianPosterior, release: Array, extra: float, inflation: float = 1.0
+    posterior: GaussianPosterior, release: Array, inflation: float = 1.0, extra: float = 0.0
 ) -> Array:
     """``W Sigma0 (k Sigma0 + v I)^-1 (theta* - c)``; (..., m)."""
     if extra == 0:

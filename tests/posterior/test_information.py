@@ -30,8 +30,8 @@ def computed(post, release, mechanism):
         return information.joint_information(post, k), information.joint_h(post, release, k)
     if kind == "widened":
         return (
-            information.widened_information(post, v, k),
-            information.widened_h(post, release, v, k),
+            information.widened_information(post, k, v),
+            information.widened_h(post, release, k, v),
         )
     return (
         information.independent_information(post, k, v),
@@ -76,7 +76,7 @@ def test_information_and_statistic_equal_their_definitions(q, mechanism):
 def test_small_inflated_noise_is_the_limit_of_widening():
     post = fay_herriot_posterior(0.01, 1 / np.array([0.01, 0.02, 0.04]), np.ones((3, 1)))
     np.testing.assert_allclose(
-        information.widened_information(post, 1e-13).dense(),
+        information.widened_information(post, 1.0, 1e-13).dense(),
         information.joint_information(post).dense(),
         rtol=1e-10,
     )
