@@ -55,6 +55,64 @@ class InformationMatrix:
         """``factor K``, factor positive."""
         return InformationMatrix(factor * self.own, np.sqrt(factor) * self.shared, self.sign)
 
+    def noise(self, rng: np.random.Generator, size: int) -> Array:
+        """Independent ``N(0, K)``, one a row: what h is beside ``K y``; (size, m)."""
+        above, below = self.shared[:, self.sign > 0], self.shared[:, self.sign < 0]
+        root = np.sqrt(self.own)
+        z = rng.standard_normal((size, root.size))
+        noise = root * z + rng.standard_normal((size, above.shape[1])) @ above.T
+        if below.shape[1]:
+            # own - below below' = root (I - U U') root with U'U = T s T': I - U U' is the square
+            # of I - U T (1 + sqrt(1 - s))^-1 T' U'.
+            U = np.divide(below, root[:, None], out=np.zeros_like(below), where=below != 0)
+            s, T = np.linalg.eigh(U.T @ U)
+            half = (T / (1 + np.sqrt(1 - np.clip(s, 0.0, 1.0)))) @ T.T
+            noise -= (z @ U @ half) @ below.T
+        return np.asarray(noise)
+
+    def absorb(self, variance: Array) -> Absorbed:
+        """What h says of theta where ``y ~ N(theta, diag(variance))``."""
+        growth = 1.0 + self.own * variance
+        inner = np.diag(self.sign) + self.shared.T @ ((variance / growth)[:, None] * self.shared)
+        return Absorbed(self, variance, growth, inner)
+
+
+@dataclass(frozen=True, repr=False)
+class Absorbed:
+    """A release with the sampling error of the direct estimates taken in.
+
+    ``h = K theta + N(0, K + K V K)`` says of theta what ``(I + K V)^-1 h`` says, whose precision
+    is ``K (I + V K)^-1``. With ``g = 1 + own v`` and ``inner = sign + shared' (V / g) shared``,
+    Woodbury's formula takes no difference and inverts nothing of size m.
+    """
+
+    K: InformationMatrix
+    variance: Array
+    growth: Array
+    inner: Array
+
+    @property
+    def rows(self) -> Array:
+        """``shared / g``; (m, r)."""
+        return np.asarray(self.K.shared / self.growth[:, None])
+
+    def statistic(self, h: Array) -> Array:
+        """``(I + K V)^-1 h`` for h in the last axis."""
+        across = (h * self.variance / self.growth) @ self.K.shared
+        return np.asarray(h / self.growth - np.linalg.solve(self.inner, across.T).T @ self.rows.T)
+
+    @property
+    def precision(self) -> InformationMatrix:
+        """``K (I + V K)^-1``."""
+        value, vector = np.linalg.eigh(self.inner)
+        shared = self.rows @ (vector / np.sqrt(np.abs(value)))
+        return InformationMatrix(self.K.own / self.growth, shared, np.sign(value))
+
+    @property
+    def log_determinant(self) -> float:
+        """``log det(I + K V)``."""
+        return float(np.log(self.growth).sum() + np.linalg.slogdet(self.inner)[1])
+
 
 def joint_information(posterior: GaussianPosterior, inflation: float = 1.0) -> InformationMatrix:
     """``W Sigma0 W / k`` of a draw from the posterior, its covariance inflated by k.
