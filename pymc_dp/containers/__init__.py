@@ -8,6 +8,7 @@ from pymc_dp.containers.groups import (
     groups,
     new_container,
     read_group,
+    release_group,
 )
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "groups",
     "new_container",
     "read_group",
+    "release_group",
 ]

@@ -153,6 +153,55 @@ def read_zarr(path: Path) -> Content:
         }
 
 
+def format_of(path: Path) -> str:
+    """``.nc`` or ``.zarr``, as the path ends.
+
+    Raises
+    ------
+    ValueError
+        If it ends in something else.
+    ImportError
+        If it is a zarr store and zarr is not installed.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in (".nc", ".zarr"):
+        raise ValueError(f"the path must end in .nc or .zarr, not {path.suffix!r}")
+    if suffix == ".zarr":
+        try:
+            import zarr  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                "zarr stores need an extra: pip install 'pymc_dp[zarr]', or write to .nc"
+            ) from error
+    return suffix
+
+
+def open_group(path: Path, group: str) -> xr.Dataset:
+    """One group of a file, in memory, its labels as text.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is nothing at the path.
+    ValueError
+        If it cannot be read.
+    """
+    engine: Any = "zarr" if format_of(path) == ".zarr" else "h5netcdf"
+    if not path.exists():
+        raise FileNotFoundError(f"no file or store {str(path)!r}")
+    try:
+        with quiet_zarr(), xr.open_dataset(path, group=group, engine=engine) as opened:
+            data = opened.load().drop_encoding()
+    except (OSError, LookupError, ValueError) as error:
+        raise ValueError(f"{str(path)!r} cannot be read as a public file") from error
+    text = {
+        name: np.asarray(data[name].values, dtype=str)
+        for name in ("area", "area_bis")
+        if name in data.coords
+    }
+    return data.assign_coords(text)
+
+
 @contextmanager
 def quiet_zarr() -> Iterator[None]:
     """Keep back what zarr 3 says of text arrays and of consolidated metadata: it is tested."""

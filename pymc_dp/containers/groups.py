@@ -49,6 +49,28 @@ def read_group(idata: Any, name: str) -> xr.Dataset:
     return as_dataset(idata[name])
 
 
+def release_group(idata: Any) -> xr.Dataset:
+    """Find the release in a container, or take its group.
+
+    Raises
+    ------
+    TypeError
+        If it is nothing that holds groups.
+    ValueError
+        If it holds no release.
+    """
+    if isinstance(idata, xr.Dataset):
+        return idata
+    if isinstance(idata, xr.DataTree) and "privacy" in idata.attrs:
+        return idata.to_dataset()
+    if not hasattr(idata, "groups"):
+        raise TypeError(
+            "idata must be what draw() returned, its group, or release.released after a draw, "
+            f"not {type(idata).__name__}"
+        )
+    return read_group(idata, GROUP)
+
+
 def as_dataset(group: Any) -> xr.Dataset:
     """A group, or what ArviZ computes from one, as a Dataset on both stacks."""
     return group.to_dataset() if hasattr(group, "to_dataset") else group

@@ -14,15 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import xarray as xr
-
 from pymc_dp import containers
 from pymc_dp._checks import name_some
 from pymc_dp.containers.formats import (
     content,
     differences,
-    quiet_zarr,
+    format_of,
+    open_group,
     read_netcdf,
     read_zarr,
     write_netcdf,
@@ -31,6 +29,7 @@ from pymc_dp.containers.formats import (
 from pymc_dp.publish.allow_list import FILE_SCHEMA, public_part
 from pymc_dp.record.claims import read_record
 
+_group = containers.release_group
 FORMATS = {".nc": (write_netcdf, read_netcdf), ".zarr": (write_zarr, read_zarr)}
 
 
@@ -92,7 +91,7 @@ def write_public(idata: Any, path: str | os.PathLike[str], *, conditional: bool 
     """
     target = _new_target(path)
     public = public_part(_group(idata), conditional=conditional)
-    write, read = FORMATS[_suffix(target)]
+    write, read = FORMATS[format_of(target)]
     with _hidden_sibling(target) as hidden:
         write(public, containers.GROUP, hidden)
         try:
@@ -150,60 +149,19 @@ def read_public(path: str | os.PathLike[str]) -> Any:
     True
     """
     source = Path(path)
-    suffix = _suffix(source)
-    if not source.exists():
-        raise FileNotFoundError(f"no file or store {str(source)!r}")
-    engine: Any = "zarr" if suffix == ".zarr" else "h5netcdf"
-    try:
-        with quiet_zarr(), xr.open_dataset(source, group=containers.GROUP, engine=engine) as opened:
-            group = opened.load().drop_encoding()
-    except (OSError, LookupError, ValueError) as error:
-        raise ValueError(f"{str(source)!r} cannot be read as a public file") from error
+    group = open_group(source, containers.GROUP)
     schema = read_record(group.attrs).get("file_schema")
     if schema is None:
         raise ValueError(f"{str(source)!r} was not written by write_public")
     if schema > FILE_SCHEMA:
         raise ValueError(f"the file has schema {schema}, later than {FILE_SCHEMA}: update pymc_dp")
-    text = {
-        name: np.asarray(group[name].values, dtype=str)
-        for name in ("area", "area_bis")
-        if name in group.coords
-    }
-    return containers.attach(containers.new_container(), group.assign_coords(text))
-
-
-def _group(idata: Any) -> xr.Dataset:
-    """Find the release in a container, or take its group."""
-    if isinstance(idata, xr.Dataset):
-        return idata
-    if isinstance(idata, xr.DataTree) and "privacy" in idata.attrs:
-        return idata.to_dataset()
-    if not hasattr(idata, "groups"):
-        raise TypeError(
-            "idata must be what draw() returned, its group, or release.released after a draw, "
-            f"not {type(idata).__name__}"
-        )
-    return containers.read_group(idata, containers.GROUP)
-
-
-def _suffix(path: Path) -> str:
-    suffix = path.suffix.lower()
-    if suffix not in FORMATS:
-        raise ValueError(f"the path must end in .nc or .zarr, not {path.suffix!r}")
-    if suffix == ".zarr":
-        try:
-            import zarr  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                "zarr stores need an extra: pip install 'pymc_dp[zarr]', or write to .nc"
-            ) from error
-    return suffix
+    return containers.attach(containers.new_container(), group)
 
 
 def _new_target(path: str | os.PathLike[str]) -> Path:
     """Check that nothing is at the path, and that its folder is an ordinary one."""
     target = Path(path)
-    _suffix(target)
+    format_of(target)
     _refuse_existing(target)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"no folder {str(target.parent)!r}")
