@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
@@ -18,6 +20,55 @@ def name_some(names: Iterable[object], limit: int = 5) -> str:
     listed = [str(n) for n in names]
     rest = len(listed) - limit
     return ", ".join(listed[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def positive_number(name: str, value: Any, rest: str = "") -> float:
+    """Take one positive finite number; no text, no array and neither True nor False.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, with `rest` after the sentence.
+
+    Examples
+    --------
+    >>> positive_number("rho", Decimal("0.5")), positive_number("rho", 2)
+    (0.5, 2.0)
+    """
+    numeric = getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"
+    number = math.nan
+    if numeric and not getattr(value, "ndim", 0) and not isinstance(value, bool | str | bytes):
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError):
+            pass
+    if not 0 < number < math.inf:
+        raise ValueError(f"{name} must be a positive finite number{rest}")
+    return number
+
+
+def whole_number(name: str, value: Any, rest: str = "") -> int:
+    """Take one positive whole number; 2.0 is none, and neither is True.
+
+    Raises
+    ------
+    ValueError
+        Naming the argument, with `rest` after the sentence.
+
+    Examples
+    --------
+    >>> whole_number("draws", 3)
+    3
+    """
+    number = 0
+    if not isinstance(value, bool):
+        try:
+            number = operator.index(value)
+        except TypeError:
+            pass
+    if number < 1:
+        raise ValueError(f"{name} must be a positive whole number{rest}")
+    return number
 
 
 def declared_bounds(attrs: Mapping[str, Any]) -> list[float] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from pymc_dp._checks import name_some
+from pymc_dp._checks import name_some, positive_number
 from pymc_dp.survey import frames
 from pymc_dp.survey.columns import Bounds, Roles
 from pymc_dp.survey.frames import Frame, Table, collect, flag
@@ -108,9 +108,8 @@ def check_method(
         raise ValueError("variance='kish' is P (1 - P) / n_eff and needs bounds (0, 1)")
     if rate is None or not 0 < rate < 1:
         raise ValueError("variance='kish' needs a public rate between 0 and 1, both excluded")
-    if not 0 < design_factor < math.inf:
-        raise ValueError("design_factor must be positive and finite")
-    return Method(variance, rate=float(rate), design_factor=float(design_factor))
+    factor = positive_number("design_factor", design_factor)
+    return Method(variance, rate=float(rate), design_factor=factor)
 
 
 Key = tuple[Any, ...]

@@ -321,7 +321,7 @@ def test_parquet_weights_of_any_kind_of_number(frame, run, tmp_path, kind):
         (["--area", "w"], "no column 'w'"),
         (["--unit", "family"], "no column 'family'"),
         (["--rate", "1"], "public rate between 0 and 1"),
-        (["--design-factor", "0"], "design_factor must be positive"),
+        (["--design-factor", "0"], "design_factor must be a positive finite number"),
         (["--sigma-u", "-1"], "sigma_u must be finite"),
         (["--rho", "0"], "positive finite number"),
         (["--rho", "1e-40"], "no release on the lattice"),
