@@ -1,10 +1,10 @@
-"""Pictures of a statement: SVG inside the page, in the page's own ink, each with a text for it."""
+"""Pictures of a statement: SVG inside the page, in the page's own ink."""
 
 from __future__ import annotations
 
 import io
 import re
-from html import escape
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from pymc_dp._typing import Array
 from pymc_dp.plots.style import BLUE, VERMILLION, log_axis
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -21,19 +22,35 @@ SIZE = (5.0, 3.4)  # inches; small, so that letters stay legible on a telephone
 MANY = 300  # beyond so many dots they are small
 
 
-def rdp_picture(order: Array, divergence: Array, *, title: str, description: str) -> str:
+@dataclass(frozen=True)
+class Picture:
+    """What a page puts between ``<svg>`` and ``</svg>``, beside a title and a description.
+
+    Attributes
+    ----------
+    name : str
+        Begins every id in the picture.
+    box : str
+        Its ``viewBox``.
+    shapes : Markup
+    """
+
+    name: str
+    box: str
+    shapes: Markup
+
+
+def rdp_picture(order: Array, divergence: Array) -> Picture:
     """Draw the Renyi divergence bound against its order.
 
     Parameters
     ----------
     order, divergence : ndarray of shape (orders,)
         Positive and finite.
-    title, description : str
-        For those who do not see it.
 
     Returns
     -------
-    str
+    Picture
     """
     figure, ax = _axes()
     ax.plot(order, divergence, color=VERMILLION, linewidth=2.5)
@@ -42,10 +59,10 @@ def rdp_picture(order: Array, divergence: Array, *, title: str, description: str
     ax.set_xlim(order[0], order[-1])
     ax.set_xlabel("order \N{GREEK SMALL LETTER ALPHA}")
     ax.set_ylabel("Rényi divergence bound (nats)")
-    return _svg(figure, "rdp", title, description)
+    return _svg(figure, "rdp")
 
 
-def attack_picture(mu: float, *, title: str, description: str) -> str:
+def attack_picture(mu: float) -> Picture:
     """Draw the best true positive rate against the false positive rate, and that of a guess."""
     from scipy.special import ndtr, ndtri
 
@@ -59,10 +76,10 @@ def attack_picture(mu: float, *, title: str, description: str) -> str:
     ax.set(xlim=(0, 100), ylim=(0, 100))
     ax.set_xlabel("false positive rate (%)")
     ax.set_ylabel("true positive rate, at most (%)")
-    return _svg(figure, "attack", title, description)
+    return _svg(figure, "attack")
 
 
-def price_picture(price: Array, whole: float, *, title: str, description: str) -> str:
+def price_picture(price: Array, whole: float) -> Picture:
     """Draw the prices of areas, dearest first, and that of the whole release.
 
     Parameters
@@ -70,11 +87,10 @@ def price_picture(price: Array, whole: float, *, title: str, description: str) -
     price : ndarray of shape (areas,)
         In falling order, positive and finite.
     whole : float
-    title, description : str
 
     Returns
     -------
-    str
+    Picture
     """
     figure, ax = _axes()
     few = price.size <= MANY
@@ -93,7 +109,7 @@ def price_picture(price: Array, whole: float, *, title: str, description: str) -
     ax.set_xlim(1 - margin, price.size + margin)
     ax.set_xlabel("areas, dearest first")
     ax.set_ylabel("price \N{GREEK SMALL LETTER RHO} (zCDP)")
-    return _svg(figure, "prices", title, description)
+    return _svg(figure, "prices")
 
 
 def _axes() -> tuple[Figure, Axes]:
@@ -113,8 +129,9 @@ def _axes() -> tuple[Figure, Axes]:
     return figure, ax
 
 
-def _svg(figure: Figure, name: str, title: str, description: str) -> str:
+def _svg(figure: Figure, name: str) -> Picture:
     """Make SVG that can stand inside a page: one name for each thing, letters as text."""
+    from markupsafe import Markup
     from matplotlib import rc_context
 
     written = io.StringIO()
@@ -128,8 +145,4 @@ def _svg(figure: Figure, name: str, title: str, description: str) -> str:
         inside = inside.replace(mark, f"{mark}{name}-")
     inside = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font: \1px sans-serif", inside)
     inside = inside.replace(INK, "currentColor").replace("xlink:href", "href")
-    return (
-        f'<svg role="img" aria-labelledby="{name}-title {name}-description" viewBox="{box}">'
-        f'<title id="{name}-title">{escape(title)}</title>'
-        f'<desc id="{name}-description">{escape(description)}</desc>{inside}</svg>'
-    )
+    return Picture(name, box, Markup(inside))

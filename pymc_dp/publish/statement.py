@@ -7,14 +7,28 @@ data sets that differ in outcomes alone have the same page, but for the time of 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import xarray as xr
+
+from pymc_dp import privacy
+from pymc_dp._typing import Array
 from pymc_dp.publish.allow_list import public_part, with_zeros
-from pymc_dp.publish.facts import Facts
-from pymc_dp.publish.parts import page
+from pymc_dp.publish.pictures import attack_picture, price_picture, rdp_picture
 from pymc_dp.publish.public_file import _give_name, _group, _hidden_sibling, _refuse_existing, _sync
-from pymc_dp.publish.sections import claim_box, footer, heading, sections
+from pymc_dp.publish.rendering import render
+from pymc_dp.record.claims import ASSUMPTIONS, mechanism_words, read_record
+
+DELTA = 1e-6  # where one epsilon has to stand for all
+RATES = (0.01, 0.05)  # false positive rates of attacks
+SHORT = 60  # a table of so many areas need not be opened
+Z = {90: 1.645, 95: 1.960}  # quantiles of intervals, by their percentage
+# Far above the error of the computed rates, and above what the lattice of the noise (of spacing
+# 2^-50 standard deviations) adds to them for a billion areas.
+MARGIN = 1e-12
 
 
 def write_statement(idata: Any, path: str | os.PathLike[str], *, conditional: bool = False) -> None:
@@ -98,8 +112,8 @@ def statement_html(idata: Any, *, conditional: bool = False) -> str:
     planned = "theta" not in group and "created_at" not in group.attrs
     public = public_part(with_zeros(group) if planned else group, conditional=conditional)
     # Zeros or the draw: neither belongs on the page, so that no figure of it can.
-    facts = Facts(public.drop_vars(["theta", "theta_smoothed"], errors="ignore"), planned)
-    return page(heading(facts), [claim_box(facts)], sections(facts), footer())
+    public = public.drop_vars(["theta", "theta_smoothed"], errors="ignore")
+    return render("statement.html.j2", **_names(public, planned=planned))
 
 
 def _new_page(path: str | os.PathLike[str]) -> Path:
@@ -110,3 +124,170 @@ def _new_page(path: str | os.PathLike[str]) -> Path:
     if not target.parent.is_dir():
         raise FileNotFoundError(f"no folder {str(target.parent)!r}")
     return target
+
+
+def _names(public: xr.Dataset, *, planned: bool) -> dict[str, Any]:
+    """Names that the template knows, from what may be published of a release without its draw."""
+    record = read_record(public.attrs)
+    attrs = public.attrs
+    versions = sorted(record.get("versions", {}).items())
+    parts = sorted(record["variance_components"].items())
+    return {
+        "planned": planned,
+        "claim": record["claim"],
+        "claim_words": record["claim_words"],
+        "plugged_in": [name for name, kind in parts if kind != "fixed"],
+        "target": record.get("target", "theta"),
+        "unit": record.get("unit", "record"),
+        "areas": public.sizes["area"],
+        "draws": record["draws"],
+        "drawn_at": attrs["created_at"],
+        "library": f"{attrs['creation_library']} {attrs['creation_library_version']}",
+        "other_versions": [f"{name} {number}" for name, number in versions if name != "pymc_dp"],
+        "mechanism": mechanism_words(record),
+        "calibration": record.get("calibration"),
+        "bounds": record.get("bounds"),
+        "decimals": record.get("publishing_decimals", "not recorded"),
+        "neighbours": record.get("neighbours", "not recorded"),
+        "pure_epsilon": record.get("pure_epsilon", "not recorded"),
+        "assumptions": ASSUMPTIONS,
+        "declared": record["assumptions"],
+        "intercept_only": record.get("intercept_only") is True,
+        "withheld": record["withheld"],
+        "left_out": _left_out(record["left_out"]),
+        "price_needs": record["left_out"].get("rho_respondent"),
+        "sd_needs": record["left_out"].get("theta_smoothed_sd"),
+        **_guarantee(public),
+        **_attack(public),
+        "by_area": _by_area(public, record),
+        **_intervals(public, calibrated="calibration" in record),
+    }
+
+
+def _guarantee(public: xr.Dataset) -> dict[str, Any]:
+    """Price of the whole release."""
+    delta, epsilon = public["delta"].values, public["epsilon"].values
+    columns = zip(delta, epsilon, public["epsilon_zcdp"].values, strict=True)
+    at = _nearest(delta)
+    order, bound = public["order"].values, public["rdp"].values
+    rdp = {
+        "first": {"order": order[0], "bound": bound[0]},
+        "last": {"order": order[-1], "bound": bound[-1]},
+        "picture": rdp_picture(order, bound) if _drawable(public) else None,
+    }
+    return {
+        "rho": public["rho"].item(),
+        "mu": public["mu"].item(),
+        "delta": delta[at],
+        "epsilon": epsilon[at],
+        "epsilons": [{"delta": d, "exact": exact, "zcdp": zcdp} for d, exact, zcdp in columns],
+        "rdp": rdp,
+    }
+
+
+def _attack(public: xr.Dataset) -> dict[str, Any]:
+    """What an attacker can reach."""
+    advantage, mu = float(privacy.advantage(public["rho"].item())), public["mu"].item()
+    pairs = zip(RATES, true_positive_rate(mu, np.array(RATES)), strict=True)
+    return {
+        "advantage": advantage,
+        "right": (1 + advantage) / 2,
+        "attacks": [{"wrong": wrong, "right": right} for wrong, right in pairs],
+        "attack_picture": attack_picture(mu) if _drawable(public) else None,
+    }
+
+
+def _by_area(public: xr.Dataset, record: dict[str, Any]) -> dict[str, Any] | None:
+    """Price of the whole release for a unit of each area; None if it may not be published."""
+    names = {"joint": "rho_respondent", "independent": "rho_independent"}
+    name = names.get(record.get("mechanism", ""))
+    if name not in public:
+        return None
+    price = public[name].to_series()
+    dearest = np.argsort(-price.to_numpy(), kind="stable")
+    price = price.iloc[dearest]
+    alone = public["epsilon_area"].isel(delta=_nearest(public["delta"].values)).values[dearest]
+    advantage = np.asarray(privacy.advantage(price.to_numpy()))
+    rows = [
+        {"area": area, "rho": rho, "advantage": a, "epsilon": epsilon}
+        for area, rho, a, epsilon in zip(price.index, price, advantage, alone, strict=True)
+    ]
+    paid = price[price > 0]
+    found = {
+        "rows": rows,
+        "short": price.size <= SHORT,
+        "paid": paid.size,
+        "free": price.size - paid.size,
+        "picture": None,
+    }
+    if _drawable(public) and paid.size > 1:
+        found |= {
+            "picture": price_picture(paid.to_numpy(), public["rho"].item()),
+            "dearest": rows[0],
+            "middle": np.quantile(paid, 0.5, method="higher"),
+            "cheapest": rows[paid.size - 1],
+        }
+    return found
+
+
+def _intervals(public: xr.Dataset, *, calibrated: bool) -> dict[str, Any]:
+    """What intervals a reader may compute, and how wide they are."""
+    found: dict[str, Any] = {f"z{level}": f"{z:.3f}" for level, z in Z.items()}
+    found |= {
+        "half_width": None,
+        # A calibrated release is no draw from the posterior of the data.
+        "two_sigma": "posterior_sd" in public and not calibrated,
+    }
+    if "theta_smoothed_sd" in public:
+        half = Z[90] * public["theta_smoothed_sd"].values
+        found["half_width"] = {"median": np.median(half), "least": half.min(), "most": half.max()}
+    return found
+
+
+def _left_out(left_out: dict[str, list[str]]) -> list[dict[str, Any]]:
+    """Variables that are not published, by the inputs that nobody declares public."""
+    by_inputs = defaultdict(list)
+    for name, inputs in left_out.items():
+        by_inputs[tuple(inputs)].append(name)
+    pairs = sorted(by_inputs.items(), key=lambda pair: len(pair[0]))
+    return [{"needs": inputs, "names": sorted(names)} for inputs, names in pairs]
+
+
+def _nearest(delta: Array) -> int:
+    """Place of the delta that is nearest to one in a million."""
+    return int(np.abs(np.log(delta / DELTA)).argmin())
+
+
+def _drawable(public: xr.Dataset) -> bool:
+    """Whether the price has a place in a picture."""
+    return 0 < public["rho"].item() < np.inf
+
+
+def true_positive_rate(mu: float, false_positive_rate: Array | float) -> Array:
+    r"""Bound of an attack's true positive rate, rounded up.
+
+    Parameters
+    ----------
+    mu : float
+        Gaussian-DP parameter.
+    false_positive_rate : ndarray or float
+        Between 0 and 1.
+
+    Returns
+    -------
+    ndarray
+
+    Notes
+    -----
+    :math:`\Phi(\Phi^{-1}(\alpha) + \mu)`, the trade-off curve of two Gaussians (Dong, Roth and
+    Su 2022, equation 6).
+
+    Examples
+    --------
+    >>> true_positive_rate(1.0, 0.05).round(4).item()
+    0.2595
+    """
+    from scipy.special import ndtr, ndtri  # a fifth of a second at import, on PyMC 6
+
+    exact = ndtr(ndtri(np.asarray(false_positive_rate)) + mu)
+    return np.asarray(np.minimum(exact * (1 + MARGIN), 1.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Any
@@ -87,6 +88,7 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if "style" in self.open:
             return
+        data = re.sub(r"\s+", " ", data)  # as a browser shows it
         self.text += data
         if "caption" in self.open:
             self.tables[-1]["caption"] += data

@@ -23,10 +23,8 @@ from pymc_dp import PrivateRelease, advantage, fay_herriot
 from pymc_dp import containers as io
 from pymc_dp._checks import round_up
 from pymc_dp.plots.style import BLUE, VERMILLION
-from pymc_dp.publish.facts import true_positive_rate
-from pymc_dp.publish.parts import DARK, LIGHT
 from pymc_dp.publish.public_file import read_public, write_public
-from pymc_dp.publish.statement import statement_html, write_statement
+from pymc_dp.publish.statement import statement_html, true_positive_rate, write_statement
 from pymc_dp.reading.read import read_model
 from pymc_dp.record.claims import CONDITIONAL, NEIGHBOURS, read_record, to_json
 from pymc_dp.record.figures import RECORD_NAMES
@@ -147,6 +145,7 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if "style" in self.open:
             return
+        data = re.sub(r"\s+", " ", data)  # as a browser shows it
         for name in filter(None, self.ids):
             self.said[name] = self.said.get(name, "") + data
         if "svg" in self.open:
@@ -230,7 +229,7 @@ def test_page_is_well_formed_accessible_and_loads_nothing(pages, kind) -> None:
         assert scrolling["tabindex"] == "0" and scrolling["aria-label"]
 
 
-def test_colours_have_contrast_on_light_and_on_dark() -> None:
+def test_colours_have_contrast_on_light_and_on_dark(pages) -> None:
     def luminance(colour: str) -> float:
         parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
@@ -241,7 +240,10 @@ def test_colours_have_contrast_on_light_and_on_dark() -> None:
         return (high + 0.05) / (low + 0.05)
 
     assert round(contrast("#000000", "#ffffff"), 6) == 21
-    for colours in (LIGHT, DARK):
+    grounds = re.findall(r":root\{color-scheme:(\w+);(.*?)\}", pages["formal"])
+    assert [name for name, _ in grounds] == ["light", "dark"]
+    for _, rules in grounds:
+        colours = dict(rule.removeprefix("--").split(":") for rule in rules.split(";"))
         for ground in ("paper", "panel"):
             # WCAG 2.2: 4.5 for text (1.4.3), 3 for lines and dots (1.4.11).
             assert all(
@@ -317,7 +319,7 @@ def test_no_estimate_posterior_mean_or_released_value_is_on_the_page(groups, pag
     mean = read_model(_model(ESTIMATE)).posterior.mean(ESTIMATE)
     drawn = [group[n].values for n in ("theta", "theta_smoothed") if n in group]
     raw = pages[kind]
-    told = re.findall("<desc[^>]*>(.*?)</desc>", raw)
+    told = re.findall("(?s)<desc[^>]*>(.*?)</desc>", raw)
     assert len(told) >= 2
     text = re.sub("<[^>]*>", " ", re.sub("(?s)<svg.*?</svg>|<style.*?</style>", " ", raw))
     # Text has four digits, and coordinates of pictures six places: no longer one arises by chance.

@@ -22,6 +22,7 @@ names = [n for n in logging.root.manager.loggerDict if n.startswith("pymc_dp")]
 print(json.dumps([new, slow, logging.getLogger().handlers == handlers, names]))
 """
 HEAVY = {"opendp", "formulaic", "narwhals", "zarr", "h5netcdf", "matplotlib", "polars", "pyarrow"}
+HEAVY |= {"jinja2"}
 
 
 @pytest.fixture(scope="module")
