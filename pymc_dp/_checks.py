@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Mapping
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 
@@ -101,6 +101,47 @@ def from_answers(attrs: Mapping[str, Any]) -> bool:
     return FROM_ANSWERS.items() <= attrs.items()
 
 
+# On a sensitivity that was raised for units with records in several areas: in how many at most.
+AREAS_PER_UNIT = "areas_per_unit"
+
+
+def areas_per_unit(direct: Any) -> int:
+    """In how many areas a protected unit may have records, from the sensitivity's attributes.
+
+    The sensitivities of :func:`hajek` are then that many times what one area can move: right for
+    whatever is linear in the direct estimates, and for nothing else.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> direct = xr.Dataset({"sensitivity": ("area", [0.2], {AREAS_PER_UNIT: 3})})
+    >>> areas_per_unit(direct)
+    3
+    """
+    sources = [(direct["sensitivity"].attrs, AREAS_PER_UNIT), (direct.attrs, "max_areas_of_a_unit")]
+    found = [float(attrs[name]) for attrs, name in sources if name in attrs]
+    if any(not (n >= 1 and n == int(n)) for n in found):
+        raise ValueError(f"the attribute {AREAS_PER_UNIT!r} of sensitivity must count areas")
+    return int(max(found, default=1))
+
+
+def refuse_spanning(direct: Any, what: str) -> None:
+    """Refuse sensitivities that were raised for units with records in several areas.
+
+    Raises
+    ------
+    ValueError
+        Saying what does not apply to them.
+    """
+    if (areas := areas_per_unit(direct)) > 1:
+        raise ValueError(
+            f"{what}: the sensitivities were raised for units with records in up to {areas} areas "
+            "(spanning='bound'), which is right for estimates and draws that are linear in the "
+            "direct estimates alone; protect units within an area, such as "
+            "unit=['area', 'household'], or single records"
+        )
+
+
 def text_labels(index: Iterable[object]) -> list[str]:
     """Area labels as text; several levels are joined by a space, as everywhere.
 
@@ -123,3 +164,17 @@ def round_up(value: float) -> str:
     ('1.001', '1.740', '6.667e-10')
     """
     return f"{Context(prec=4, rounding=ROUND_CEILING).create_decimal(Decimal(float(value))):g}"
+
+
+def rounded(value: float, digits: int, *, up: bool = True) -> str:
+    """Write a figure that somebody declared: as it is, or rounded to the safe side if longer.
+
+    Its shortest decimal counts, which is read back as the same float: 0.1 is written 0.1.
+
+    Examples
+    --------
+    >>> rounded(0.1, 6), rounded(0.12345649, 6), rounded(0.12345649, 6, up=False)
+    ('0.1', '0.123457', '0.123456')
+    """
+    context = Context(prec=digits, rounding=ROUND_CEILING if up else ROUND_FLOOR)
+    return f"{float(context.create_decimal(repr(float(value)))):.{digits}g}"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pymc_dp._checks import round_up
+from pymc_dp._checks import round_up, rounded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,7 +135,7 @@ def show_summary(
         for path in map(str, paths) if paths else ["none: they would show what is left out"]:
             screen.print(f"  {kind:<9} {path}", soft_wrap=True)
     if ledger is not None:
-        left = f"rho {round_up(ledger.spent)} spent, {ledger.remaining:.6g} left"
+        left = f"rho {round_up(ledger.spent)} spent, {rounded(ledger.remaining, 6, up=False)} left"
         screen.print(f"  {'ledger':<9} {ledger.path}: {left}", soft_wrap=True)
     undeclared = sorted({name for inputs in record["left_out"].values() for name in inputs})
     if undeclared:
@@ -161,9 +161,9 @@ def show_ledger(ledger: PrivacyLedger, delta: float) -> None:
     console().print(table)
     kinds = [kind for kind in ("formal", "conditional") if (entries["claim"] == kind).any()]
     rows = [
-        ("budget", f"rho {ledger.budget:.6g}"),
+        ("budget", f"rho {rounded(ledger.budget, 6, up=False)}"),
         ("spent", f"rho {round_up(ledger.spent)}"),
-        ("remaining", f"rho {ledger.remaining:.6g}"),
+        ("remaining", f"rho {rounded(ledger.remaining, 6, up=False)}"),
         (f"epsilon at delta {delta:g}", f"{round_up(ledger.epsilon(delta))} of what is spent"),
         ("holds", f"{' and '.join(kinds)} claims" if kinds else "no claims yet"),
     ]

@@ -12,6 +12,7 @@ import pytensor.tensor as pt
 import xarray as xr
 
 from pymc_dp import privacy
+from pymc_dp._checks import refuse_spanning
 from pymc_dp._typing import Array
 from pymc_dp.bound.estimated import fixed_rho
 from pymc_dp.components.estimates import between_variance
@@ -90,8 +91,8 @@ def compare_variance_components(
     ------
     ValueError
         If the inputs or the prior are unusable, sensitivities are missing, negative or infinite
-        (naming the areas), sigma_u is negative or not finite, or an order or delta is out of
-        range.
+        (naming the areas) or raised for units in several areas, sigma_u is negative or not
+        finite, or an order or delta is out of range.
 
     Notes
     -----
@@ -127,6 +128,7 @@ def compare_variance_components(
     """
     data = area_data(direct, formula, covariates)
     sensitivity = direct_sensitivity(direct, data)
+    refuse_spanning(direct, "compare_variance_components moves one direct estimate at a time")
     orders, deltas = checked_orders(order), checked_deltas(delta)
     if sigma_u is not None and not (isinstance(sigma_u, Real) and 0 <= sigma_u < math.inf):
         raise ValueError("sigma_u must be a finite number, zero or positive")

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from pymc_dp._checks import AREAS_PER_UNIT, areas_per_unit, name_some
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.lattice import EXPONENT, NORM_SLACK, SPACING, UNIT, noisy_statistics
 from pymc_dp.models.inputs import AreaData, area_data, direct_sensitivity
@@ -82,9 +83,9 @@ def private_sigma_u(
     Raises
     ------
     ValueError
-        If the inputs are unusable (see :func:`fay_herriot`), sensitivities are missing or all
-        zero, no range is declared, rho is not positive and finite, or there are no more areas with
-        a sample than coefficients.
+        If the inputs are unusable (see :func:`fay_herriot`), sensitivities are missing, all zero
+        or, for units in one area, larger than the outcome's range, no range is declared, rho is
+        not positive and finite, or there are no more areas with a sample than coefficients.
     BudgetExceeded
         If the ledger's budget does not cover rho.
 
@@ -96,7 +97,9 @@ def private_sigma_u(
     most :math:`s_j` inside a range of width R, it moves by at most
     :math:`s_j (R \sum_i |Q_{ij}| - Q_{jj} s_j) / (m - p)` (with an intercept; derivation under
     ``pymc_dp.components.private``), and the largest over areas sets the noise. A record of area j
-    pays :math:`\rho (\Delta_j / \Delta_{max})^2`. The value is unbiased before it is raised to
+    pays :math:`\rho (\Delta_j / \Delta_{max})^2`. Where units have records in up to k areas
+    (``spanning="bound"``), :math:`\Delta_j` is the largest sum of such changes over area j and
+    k - 1 others, each at :math:`s_i / k`. The value is unbiased before it is raised to
     0. All areas weigh the same in it, so it is less precise than REML where sampling variances
     differ.
 
@@ -134,8 +137,9 @@ def private_sigma_u(
     sensitivity = direct_sensitivity(direct, data)
     at = data.sampled
     statistic = MomentStatistic(_basis(data), _range(bounds, data))
+    areas = _areas_per_unit(direct, sensitivity[at], data)
     change = np.zeros(sensitivity.size)
-    change[at] = statistic.change(sensitivity[at])
+    change[at] = statistic.unit_change(sensitivity[at], areas)
     largest = float(change.max())
     if not largest > 0:
         raise ValueError("no area has a positive sensitivity: there is nobody to protect")
@@ -143,7 +147,7 @@ def private_sigma_u(
 
     components = {"sampling_variance": "fixed" if "sampling_variance" in declared else "plug-in"}
     claim = claim_kind(components)
-    words = f"estimated privately at rho = {price:.6g} (private_sigma_u)"
+    words = f"estimated privately at rho = {price!r} (private_sigma_u)"
     unit = direct["sensitivity"].attrs.get("unit", direct.attrs.get("unit", "record"))
     record = build_record(
         claim=claim,
@@ -156,6 +160,7 @@ def private_sigma_u(
         areas=int(at.size),
         bounds=[statistic.bounds.low, statistic.bounds.high],
         unit=str(unit),
+        areas_per_unit=areas,
         rho=price,
         noise_sd=sd,
         lattice_exponent=EXPONENT,
@@ -213,6 +218,21 @@ def _range(bounds: Sequence[float] | None, data: AreaData) -> Bounds:
             "range (attribute 'bounds'), and none is computed from data"
         )
     return check_bounds(given)
+
+
+def _areas_per_unit(direct: xr.Dataset, sensitivity: Array, data: AreaData) -> int:
+    """In how many areas a unit may have records; refused where the attributes cannot be true."""
+    areas = areas_per_unit(direct)
+    if areas == 1 and data.bounds is not None:
+        width = data.bounds[1] - data.bounds[0]
+        wide = sensitivity > width * (1 + 1e-6)
+        if wide.any():
+            raise ValueError(
+                f"sensitivity is larger than the outcome's range in {wide.sum()} areas: "
+                f"{name_some(np.array(data.area)[data.sampled][wide])}; if it was raised for units "
+                f"in several areas, its attribute {AREAS_PER_UNIT!r} must say in how many at most"
+            )
+    return areas
 
 
 def _basis(data: AreaData) -> Array:
@@ -306,6 +326,23 @@ class MomentStatistic:
         moved = np.where(sensitivity > 0, sensitivity + 4 * UNIT * self.bounds.largest, 0.0)
         delta = np.minimum(np.minimum(moved, self.bounds.width), top)
         return np.asarray(delta * (reach - self.diagonal * delta) / self.contrasts)
+
+    def unit_change(self, sensitivity: Array, areas: int) -> Array:
+        """Most that ``S^2`` moves by a unit with records in area j and ``areas - 1`` others; (m,).
+
+        With records in k areas it moves each of their ``y_i`` by at most ``s_i / k``, and ``S^2``
+        by at most the sum of the k changes: one area after the other. The change is concave in
+        ``s_i``, so one change at ``s_i`` would be too little. As nobody says which areas go
+        together, the largest changes are taken.
+        """
+        most = np.zeros_like(sensitivity)
+        for k in range(1, min(areas, sensitivity.size) + 1):
+            change = self.change(sensitivity / k)
+            top = np.sort(change)[::-1][:k]
+            # An area among the k largest, or it and the k - 1 largest.
+            unit = np.where(change >= top[-1], top.sum(), top[:-1].sum() + change)
+            most = np.maximum(most, unit)
+        return np.where(sensitivity > 0, most, 0.0)
 
     @property
     def largest(self) -> float:

@@ -21,6 +21,7 @@ import pandas as pd
 import xarray as xr
 
 from pymc_dp import privacy
+from pymc_dp._checks import refuse_spanning
 from pymc_dp._typing import Array
 from pymc_dp.bound.estimated import fixed_rho
 from pymc_dp.components.comparison import checked_deltas, checked_orders
@@ -129,7 +130,8 @@ def check_proviso(
     ValueError
         If records, options or covariates are unusable (see :func:`hajek` and
         :func:`fay_herriot`), an area's sampling variance is zero or missing, sigma_u is negative
-        or not finite, `records` is not a positive integer, or an order or delta is out of range.
+        or not finite, `records` is not a positive integer, an order or delta is out of range, or
+        units have records in several areas.
 
     Notes
     -----
@@ -170,6 +172,7 @@ def check_proviso(
     options = {"outcome": outcome, "weight": weight, "area": area, "bounds": bounds, "unit": unit}
     options |= {"missing": missing, **survey}
     direct = hajek(data, **options)
+    refuse_spanning(direct, "check_proviso changes a unit in one area at a time")
     areas = area_data(direct, formula, covariates)
     sensitivity = direct_sensitivity(direct, areas)
     changes = list(changes_of_heaviest(data, options, records))

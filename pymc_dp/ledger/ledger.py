@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pymc_dp._checks import rounded
 from pymc_dp.ledger.file import Books, Entry, append, create, read, transaction
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class BudgetExceeded(Exception):
     def __str__(self) -> str:
         """Name the three figures."""
         return (
-            f"the budget does not cover this charge: rho {self.spent:.12g} is spent, "
-            f"{self.asked:.12g} was asked, {self.left:.12g} is left"
+            f"the budget does not cover this charge: rho {rounded(self.spent, 12)} is spent, "
+            f"{rounded(self.asked, 12)} was asked, {rounded(self.left, 12, up=False)} is left"
         )
 
 
@@ -251,9 +252,9 @@ class PrivacyLedger:
         spent = _spent(books.entries)
         kinds = [k for k in ("formal", "conditional") if any(e.claim == k for e in books.entries)]
         return {
-            "budget": f"{books.budget:.12g}",
-            "spent": f"{spent:.12g}",
-            "remaining": f"{max(books.budget - spent, 0.0):.12g}",
+            "budget": rounded(books.budget, 12, up=False),
+            "spent": rounded(spent, 12),
+            "remaining": rounded(max(books.budget - spent, 0.0), 12, up=False),
             "entries": str(len(books.entries)),
             "holds": f"{' and '.join(kinds) or 'no'} claims",
             "takes": _taken(books),

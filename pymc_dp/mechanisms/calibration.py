@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp import privacy
+from pymc_dp._checks import round_up, rounded
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.lattice import SPACING, price
 from pymc_dp.mechanisms.law import ReleaseLaw
@@ -92,7 +93,7 @@ def calibrate_law(
         raise ValueError("the target must be a positive finite number")
     floor = SPACING * math.sqrt(law.plan(bound).size)
     if math.sqrt(2 * target) < 100 * floor:
-        raise ValueError(f"no release on the lattice can be as cheap as rho {target:.3g}")
+        raise ValueError(f"no release on the lattice can be as cheap as rho {round_up(target)}")
     if own_prices(law, sensitivity, bound).max() <= target:
         return law
     return {"temper": _temper, "noise": _widen, "scale": _scale}[method](
@@ -139,7 +140,7 @@ def _temper(law: ReleaseLaw, sensitivity: Array, bound: float, target: float) ->
         raised += step  # from below, so that the answer is no lower
         if law.mechanism == "joint" and raised.max() > math.log(MOST_RAISED):
             raise ValueError(
-                f"tempering to rho {target:.3g} would raise sampling variances by more than "
+                f"tempering to rho {round_up(target)} would raise sampling variances by more than "
                 f"{MOST_RAISED:.0e}, where rounding spoils the smoothed draw: take "
                 "method='noise' or method='scale', or a larger target"
             )
@@ -147,7 +148,7 @@ def _temper(law: ReleaseLaw, sensitivity: Array, bound: float, target: float) ->
             raised[raised > 0] += nudge
             nudge *= 2
         found = tempered()
-    raise ValueError(f"tempering found no release of price rho {target:.3g}")
+    raise ValueError(f"tempering found no release of price rho {round_up(target)}")
 
 
 def _widen(law: ReleaseLaw, sensitivity: Array, bound: float, target: float) -> ReleaseLaw:
@@ -246,7 +247,7 @@ def rho_of_epsilon(epsilon: float, delta: float, coordinates: int = 1) -> float:
     while excess(low) > 0:
         low -= 2.0
         if low < -150:
-            raise ValueError(f"no price gives epsilon {epsilon:g} at delta {delta:g}")
+            raise ValueError(f"no price gives epsilon {rounded(epsilon, 6)} at delta {delta:g}")
     while excess(high) <= 0:
         high += 2.0
     found = brentq(excess, low, high, xtol=1e-15)

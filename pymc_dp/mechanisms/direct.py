@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from pymc_dp._checks import FROM_ANSWERS, declared_bounds
+from pymc_dp._checks import FROM_ANSWERS, declared_bounds, round_up
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.calibration import refuse_booleans
 from pymc_dp.mechanisms.lattice import EXPONENT, NORM_SLACK, SPACING, UNIT, noisy_statistics, price
@@ -211,4 +211,4 @@ def _plan(sensitivity: Array, bound: float, rho: float) -> DirectPlan:
         if price(plan.norm, sensitivity, plan.slack).max() <= rho:
             return plan
         multiple, shrink = multiple * (1 - shrink), 2 * shrink
-    raise ValueError(f"no noise on the lattice can be as cheap as rho {rho:.3g}")
+    raise ValueError(f"no noise on the lattice can be as cheap as rho {round_up(rho)}")

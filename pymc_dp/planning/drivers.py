@@ -150,7 +150,8 @@ def record_guarantee(
     ValueError
         If weights are missing, infinite or negative, areas are not in the guarantee, or the
         records are not those of the guarantee: of another unit, or with a larger share of an
-        area's weight than its sensitivity allows. That takes the outcome's declared range.
+        area's weight than its sensitivity allows, which takes the outcome's declared range; or
+        units have records in several areas.
 
     Examples
     --------
@@ -180,6 +181,7 @@ def record_guarantee(
     if units:
         who = pd.Series(list(frame.select(units).iter_rows()))
         total = w.groupby([label, who], sort=False).sum()
+        _check_spanning(total)
         label, w = pd.Series(total.index.get_level_values(0)), total.reset_index(drop=True)
 
     _check_shares(w, label, guarantee, record["bounds"])
@@ -211,6 +213,16 @@ def record_guarantee(
 def _check_unit(unit: str, record: Mapping[str, Any]) -> None:
     if unit != record["unit"]:
         raise ValueError(f"the guarantee protects the unit {record['unit']!r}, not {unit!r}")
+
+
+def _check_spanning(total: pd.Series) -> None:
+    """Refuse units in several areas: they pay for the sum of what they move, not for one area."""
+    areas = total[total > 0].groupby(level=1).size()
+    if (areas > 1).any():
+        raise ValueError(
+            f"{(areas > 1).sum()} units have records in several areas: what such a unit pays does "
+            "not follow from its weight in one of them; the price of the release covers it"
+        )
 
 
 def _check_shares(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import xarray as xr
 
-from pymc_dp._checks import round_up
+from pymc_dp._checks import round_up, rounded
 from pymc_dp.record.claims import Method
 from pymc_dp.release.release import PrivateRelease
 
@@ -40,10 +40,10 @@ class Recommendation:
 
     def __str__(self) -> str:
         """The sentence and the table."""
-        return f"{self.sentence}\n\n{self.table.to_string(float_format='{:.4g}'.format)}"
+        return f"{self.sentence}\n\n{self.table.to_string(float_format=_up)}"
 
     def _repr_html_(self) -> str:
-        table = self.table.to_html(float_format="{:.4g}".format)
+        table = self.table.to_html(float_format=_up)
         return f"<p>{escape(self.sentence)}</p>{table}"
 
 
@@ -125,9 +125,9 @@ def recommend(
         columns=["rho", "fits", "areas_touched", "rmse", "rmse_smoothed"],
     )
     ours = "draw" if price <= budget else "tempered draw"
-    asked = f"rho {budget:.4g}"
+    asked = f"rho {rounded(budget, 4, up=False)}"
     if epsilon is not None:
-        asked = f"epsilon {epsilon:g}, delta {delta:g} ({asked})"
+        asked = f"epsilon {rounded(epsilon, 6)}, delta {delta:g} ({asked})"
     best, words = _verdict(table, ours, price <= budget, price)
     return Recommendation(best, f"At {asked}, {words}.", table)
 
@@ -152,6 +152,11 @@ def _verdict(table: pd.DataFrame, ours: str, fits: bool, price: float) -> tuple[
             f"{'the ' if other == ours else ''}{other}, {100 * gain:.2g}% less"
         )
     return best, words if fits else f"{words}; the draw as it is would cost rho {round_up(price)}"
+
+
+def _up(value: float) -> str:
+    """Four digits, rounded up."""
+    return rounded(value, 4)
 
 
 METHODS: tuple[Method, ...] = ("temper", "noise", "scale")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
+from pymc_dp._checks import round_up
 from pymc_dp.plots.style import (
     BLUE,
     PURPLE,
@@ -194,8 +195,9 @@ def plot_proviso(
         key.append((words, points))
     worst = int(np.argmax(found[0]))
     if np.isfinite(found[0, worst]):
+        figures = f"{round_up(found[0, worst])} for {round_up(printed[worst])}"
         ax.annotate(
-            f"{plain(data['area'].values[worst])}: {found[0, worst]:.3g} for {printed[worst]:.3g}",
+            f"{plain(data['area'].values[worst])}: {figures}",
             (printed[worst], found[0, worst]),
             xytext=(-8, 4),
             textcoords="offset points",

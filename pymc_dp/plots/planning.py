@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from pymc_dp._checks import rounded
 from pymc_dp.plots.style import (
     BLUE,
     GREEN,
@@ -169,7 +170,7 @@ def plot_frontier(
         curve = rmse.sel(way=way).values
         height = np.exp(np.interp(np.log(rho), np.log(grid), np.log(curve)))
         [chosen] = ax.plot(rho, height, "*", color=VERMILLION, ms=14, mec="0.2", mew=0.6)
-        key.append((f"chosen: {plain(way)}, rho {rho:g}", chosen))
+        key.append((f"chosen: {plain(way)}, rho {rounded(rho, 6)}", chosen))
     log_axis(ax, "x", ratio=grid[-1] / grid[0])
     log_axis(ax, "y", ratio=float(rmse.max() / rmse.min()))
     ax.set_xlabel(r"price $\rho$ (zCDP) of the release")

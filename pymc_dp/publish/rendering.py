@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_dp._checks import round_up
+from pymc_dp._checks import round_up, rounded
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -39,6 +39,7 @@ def _environment() -> Environment:
     )
     filters: dict[str, Callable[..., str]] = {
         "up": round_up,
+        "target": partial(rounded, digits=6),
         "g": "{:g}".format,
         "digits": "{:.3g}".format,
         "percent": _percent,

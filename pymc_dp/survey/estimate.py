@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import xarray as xr
 
-from pymc_dp._checks import FROM_ANSWERS, name_some
+from pymc_dp._checks import AREAS_PER_UNIT, FROM_ANSWERS, name_some
 from pymc_dp.survey import frames
 from pymc_dp.survey.columns import (
     Bounds,
@@ -244,12 +244,12 @@ def hajek(
         counts = frames.count_records(frame, roles, limits)
     check_counts(counts, labels, roles, limits, missing)
     check_totals(table["weight"], table["max_weight"], labels)
-    reach, more_attributes = table["max_weight"], {}
+    reach, unit_areas, more_attributes = table["max_weight"], np.ones(len(labels)), {}
     pairs = float(np.sum(table.get("groups", 0)))
     if crossing := frames.count_spanning(records, units, pairs, roles):
         check_spanning(crossing, roles, spanning)
         widest = frames.spanning_weights(units, roles)
-        reach = widest["reach"]
+        reach, unit_areas = widest["reach"], np.maximum(widest["unit_areas"].astype(float), 1)
         more_attributes = {
             "spanning": spanning,
             "n_spanning_units": crossing,
@@ -276,7 +276,7 @@ def hajek(
     variables = {
         "estimate": grid_estimate(mean, limits),
         "variance": sampling_variance,
-        "sensitivity": computed_sensitivity(table, reach, limits),
+        "sensitivity": computed_sensitivity(table, reach, limits, unit_areas),
         "n": whole["n"],
         "n_units": whole.get("n_units", whole["n"]),
         "sum_weights": table["weight"],
@@ -305,6 +305,9 @@ def hajek(
         "outcome_bounds": [limits.low, limits.high],
         "unit": roles.unit_name,
     }
+    if "max_areas_of_a_unit" in more_attributes:
+        # Raised for units in several areas: right for what is linear in y, and only for that.
+        direct["sensitivity"].attrs[AREAS_PER_UNIT] = more_attributes["max_areas_of_a_unit"]
     return direct
 
 
@@ -319,7 +322,10 @@ def grid_estimate(mean: NDArray[np.float64], bounds: Bounds) -> NDArray[np.float
 
 
 def computed_sensitivity(
-    table: Table, largest: NDArray[np.float64], bounds: Bounds
+    table: Table,
+    largest: NDArray[np.float64],
+    bounds: Bounds,
+    unit_areas: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Bound the change of the computed estimate when the outcomes of one unit are replaced.
 
@@ -336,11 +342,15 @@ def computed_sensitivity(
 
     To first order this is grid + u ((4n + 2) R + 2 L); u ((n + 18) R + 2 L) is left for the terms
     of higher order and for the additions below.
+
+    A unit in k areas moves k computed estimates, so all this counts k times. A plan of noise
+    counts the rounding of a single product with y, 2 u L in units of y: 3 u L more for each area.
     """
     n, u = table["n"], 2.0**-53
     exact = ratio(bounds.width * largest, table["weight"])
     rounding = bounds.grid + u * (5 * (n + 4) * bounds.width + 4 * bounds.largest)
-    return np.where(n > 0, exact + rounding, 0.0)
+    several = np.where(unit_areas > 1, unit_areas * 3 * u * bounds.largest, 0.0)
+    return np.where(n > 0, exact + unit_areas * rounding + several, 0.0)
 
 
 def linearized_variance(

@@ -295,6 +295,12 @@ def test_claim_is_formal_only_with_a_source_of_the_sampling_variances(areas):
     assert records[0]["bounds"] == [0, 1] and records[0]["rho"] == 0.01
 
 
+def test_words_about_the_price_never_say_less(areas):
+    """To six digits and rounded to nearest it would be 0.123456."""
+    found = private_sigma_u(areas[0], rho=0.12345649)
+    assert found.attrs["source"] == "estimated privately at rho = 0.12345649 (private_sigma_u)"
+
+
 def test_the_price_is_charged_before_the_noise_is_drawn(areas, tmp_path, monkeypatch):
     direct, _ = areas
     ledger = pdp.PrivacyLedger(tmp_path / "l.ledger", rho=1.0)
