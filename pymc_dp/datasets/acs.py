@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import zipfile
+import re
 from bisect import bisect
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
-import numpy as np
 import pandas as pd
 
 from pymc_dp._checks import name_some
 from pymc_dp.datasets._states import state_code
+from pymc_dp.tables.columns import check_columns
+from pymc_dp.tables.delimited import open_table, read_rows
+from pymc_dp.tables.files import Dialect, members
 
 REPLICATES = 80
-# Larger than any file's block of columns needs to be: bounds what is held as text at a time.
-CHUNK = 200_000
+# Replicate weights in the files of 2012 to 2016.
+LOWER_CASE = re.compile(r"pwgtp([1-9]|[1-7]\d|80)")
+# POVPIP: 501 is 501 percent or more; -1 stands in some files for who is outside the universe.
+LARGEST_RATIO, OUTSIDE = 501, -1
 # Years in which the codes in the column PUMA became those of another census.
 NEW_CODES = (2012, 2022)
 # Serial numbers that say their year: 2019HU0000123; 13 digits before 2018, in five-year files.
@@ -41,9 +45,9 @@ def read_acs_pums(
     Parameters
     ----------
     paths : path or sequence of paths
-        Person files as the Census Bureau offers them, CSV or zip: ``csv_pwa.zip`` of a state,
-        ``csv_pus.zip`` of the nation, or several; of one-year files, any year. Several years only
-        with PUMAs of one vintage: up to 2011, 2012 to 2021, or from 2022 on.
+        Person files as the Census Bureau offers them, CSV (also gzipped) or zip: ``csv_pwa.zip`` of
+        a state, ``csv_pus.zip`` of the nation, or several; of one-year files, any year. Several
+        years only with PUMAs of one vintage: up to 2011, 2012 to 2021, or from 2022 on.
     state : str or int, or a sequence of them, optional
         FIPS codes (53) or abbreviations ("wa") of the states to keep. A state without any record is
         an error. Default: all.
@@ -51,25 +55,27 @@ def read_acs_pums(
         Further columns of the file, such as "AGEP", as text: codes keep their zeros.
     replicate_weights : bool, default False
         Whether to read PWGTP1 to PWGTP80 too, for ``hajek(variance="sdr",
-        replicate_weights="PWGTP")``.
+        replicate_weights="PWGTP")``; pwgtp1 to pwgtp80 in some files, and called PWGTP1 here too.
 
     Returns
     -------
     pandas.DataFrame
         One row a person: `puma` (state and PUMA, seven digits, as text), `SERIALNO` (text), `PWGTP`
         (weight, in persons), `POVPIP` (income as a percentage of the poverty threshold; missing
-        outside the poverty universe), `poor` (1 where POVPIP is below 100, 0 where not, missing
-        outside the universe), `in_universe` (whether POVPIP is known), and what was asked for. The
-        attribute ``attrs["unit"]`` suggests the household column; :func:`~pymc_dp.hajek` warns
-        where it is called without a unit.
+        outside the poverty universe, where some files have -1), `poor` (1 where POVPIP is below
+        100, 0 where not, missing outside the universe), `in_universe` (whether POVPIP is known),
+        and what was asked for. The attribute ``attrs["unit"]`` suggests the household column;
+        :func:`~pymc_dp.hajek` warns where it is called without a unit.
 
     Raises
     ------
     ValueError
         A household file, a file of several years with two vintages of PUMAs, or one without the
         columns needed; codes that are not codes of states and PUMAs; records of none of the states
-        asked for; a zip without a CSV file. The message says what the file is. Files that do not
-        go together: of years whose PUMAs have different vintages, or with a household in common.
+        asked for; a zip without a CSV file. The message says what the file is. A row longer or
+        shorter than the header, a weight or POVPIP that is no number, with the line. Files that do
+        not go together: of years whose PUMAs have different vintages, or with a household in
+        common.
 
     Notes
     -----
@@ -96,11 +102,11 @@ def read_acs_pums(
     found: set[str] = set()
     files: list[tuple[str, pd.Series]] = []
     for path in (Path(fspath(path)) for path in _listed(paths)):
-        for name, file in _csv_files(path):
+        for name, file in members(path, ".csv"):
             start = len(parts)
             with file as opened:
-                for chunk in _read_chunks(opened, name, numbers, columns):
-                    part = _persons(chunk, name, numbers, columns)
+                for block in _read_blocks(opened, name, numbers, columns):
+                    part = _persons(block, name, numbers, columns)
                     states = part["puma"].str[:2]
                     found |= set(states.unique())
                     parts.append(part[states.isin(wanted)] if wanted else part)
@@ -112,7 +118,7 @@ def read_acs_pums(
             f"no records of state {name_some(absent)}; the files hold {name_some(sorted(found))}"
         )
     if not found:
-        raise ValueError("the files hold no records")
+        raise ValueError("no file was given")
     _check_years(files)
     _check_overlap(files)
     persons = pd.concat(parts, ignore_index=True)
@@ -128,51 +134,28 @@ def _listed(values: Any) -> list[Any]:
     return [values] if single else list(values)
 
 
-def _csv_files(path: Path) -> Iterator[tuple[str, Any]]:
-    """Each CSV file of a path, which may be a zip, with its name."""
-    if not zipfile.is_zipfile(path):
-        yield path.name, path.open("rb")
-        return
-    with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.strip().lower().endswith(".csv")]
-        if not names:
-            raise ValueError(f"{path.name}: no CSV file in this zip; take csv_p*.zip")
-        for name in names:
-            yield f"{path.name}, {name}", archive.open(name)
-
-
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Say which file a parser could not read."""
-    try:
-        yield
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise ValueError(f"{name}: not a CSV file of the ACS ({type(error).__name__})") from None
-
-
-def _read_chunks(
-    file: IO[bytes], name: str, numbers: Sequence[str], columns: Sequence[str]
+def _read_blocks(
+    file: BinaryIO, name: str, numbers: Sequence[str], columns: Sequence[str]
 ) -> Iterator[pd.DataFrame]:
-    with _explained(name):
-        header = pd.read_csv(file, nrows=0, dtype=str).columns
-    state = _check_header(list(header), name, [*numbers, *columns])
-    file.seek(0)
-    use = list(dict.fromkeys(["SERIALNO", state, "PUMA", *numbers, *columns]))
-    dtype = {column: "float64" if column in numbers else "str" for column in use}
-    options: dict[str, Any] = {"usecols": use, "dtype": dtype, "chunksize": CHUNK}
-    with _explained(name):
-        try:
-            # The reader lets go of the file wherever reading ends, also where a caller breaks off.
-            with pd.read_csv(file, **options) as reader:
-                for chunk in reader:
-                    yield chunk.rename(columns={state: "ST"})
-        except ValueError as error:
-            if isinstance(error, (pd.errors.ParserError, UnicodeDecodeError)):
-                raise
-            raise ValueError(f"{name}: a weight or POVPIP is not a number") from None
+    table = open_table(file, name, Dialect())
+    table = replace(table, header=_plain(table.header))
+    state = _check_header(table.header, name, [*numbers, *columns])
+    codes = dict.fromkeys(["SERIALNO", state, "PUMA", *columns])
+    texts = [column for column in codes if column not in numbers]
+    for block in read_rows(table, texts=texts, numbers=numbers):
+        yield block.assign(ST=block[state])
 
 
-def _check_header(header: list[str], name: str, needed: Sequence[str]) -> str:
+def _plain(header: Sequence[str]) -> tuple[str, ...]:
+    """Give replicate weights the name that they have in most years: PWGTP1, not pwgtp1."""
+    others = set(header)
+    return tuple(
+        name.upper() if LOWER_CASE.fullmatch(name) and name.upper() not in others else name
+        for name in header
+    )
+
+
+def _check_header(header: Sequence[str], name: str, needed: Sequence[str]) -> str:
     """Require a person file of one year, and say what it is if it is another; the state column."""
     if "PWGTP" not in header and "WGTP" in header:
         raise ValueError(
@@ -189,12 +172,11 @@ def _check_header(header: list[str], name: str, needed: Sequence[str]) -> str:
             f"{name}: a file of several years, with PUMAs of two vintages ({', '.join(vintages)}), "
             "which no area joins; take a one-year file, or a five-year file with one column PUMA"
         )
-    state = next((column for column in ("ST", "STATE") if column in header), None)
-    absent = [column for column in ("SERIALNO", "PUMA", *needed) if column not in header]
-    absent += ["ST (or STATE)"] * (state is None)
-    if absent:
-        raise ValueError(f"{name}: not a person file of the ACS, no column {name_some(absent)}")
-    return str(state)
+    state = next((column for column in ("ST", "STATE") if column in header), "ST (or STATE)")
+    check_columns(
+        f"{name}: not a person file of the ACS, which", header, ["SERIALNO", "PUMA", *needed, state]
+    )
+    return state
 
 
 def _check_years(files: Sequence[tuple[str, pd.Series]]) -> None:
@@ -229,17 +211,22 @@ def _check_overlap(files: Sequence[tuple[str, pd.Series]]) -> None:
 
 
 def _persons(
-    chunk: pd.DataFrame, name: str, numbers: Sequence[str], columns: Sequence[str]
+    block: pd.DataFrame, name: str, numbers: Sequence[str], columns: Sequence[str]
 ) -> pd.DataFrame:
     """Give codes all their digits, and find who is poor."""
-    states, pumas = (chunk[column].str.strip() for column in ("ST", "PUMA"))
+    states, pumas = (block[column].str.strip() for column in ("ST", "PUMA"))
     bad = ~(states.str.fullmatch(r"\d{1,2}").eq(True) & pumas.str.fullmatch(r"\d{1,5}").eq(True))
     if bad.any():
         raise ValueError(f"{name}: {bad.sum()} records without a code of state and PUMA")
-    unknown = chunk["POVPIP"].isna()
+    ratio = block["POVPIP"].mask(block["POVPIP"] == OUTSIDE)
+    strange = ratio.notna() & ~ratio.between(0, LARGEST_RATIO)
+    if strange.any():
+        raise ValueError(
+            f"{name}: POVPIP of {strange.sum()} records is no percentage from 0 to {LARGEST_RATIO}"
+        )
     persons = pd.DataFrame({"puma": states.str.zfill(2) + pumas.str.zfill(5)})
-    persons["SERIALNO"] = chunk["SERIALNO"]
-    persons = persons.join(chunk[list(numbers)])
-    persons.insert(4, "poor", np.where(unknown, np.nan, (chunk["POVPIP"] < 100).astype(float)))
-    persons.insert(5, "in_universe", ~unknown)
-    return persons.join(chunk[[c for c in dict.fromkeys(columns) if c not in persons.columns]])
+    persons["SERIALNO"] = block["SERIALNO"]
+    persons = persons.join(block[list(numbers)]).assign(POVPIP=ratio)
+    persons.insert(4, "poor", (ratio < 100).astype(float).mask(ratio.isna()))
+    persons.insert(5, "in_universe", ratio.notna())
+    return persons.join(block[[c for c in dict.fromkeys(columns) if c not in persons.columns]])

@@ -15,9 +15,13 @@ import pandas as pd
 
 from pymc_dp._checks import name_some
 from pymc_dp.datasets._states import state_code
+from pymc_dp.tables.columns import check_columns
+from pymc_dp.tables.files import damage_explained, members
 
 DESIGN = ("_STATE", "_STSTR", "_PSU", "_LLCPWT")
 CHUNK = 50_000
+# SAS writes zero as eight zero bytes, which pandas reads as the smallest number of IBM's format.
+ZERO = 2.0**-260
 # What the codes of the two smoking variables say; 9 (don't know, refused) is missing.
 SMOKING = {
     "_SMOKER3": {1: 1.0, 2: 1.0, 3: 0.0, 4: 0.0, 9: np.nan},
@@ -72,14 +76,13 @@ def read_brfss(
     wanted = int(state_code(state))
     found: set[int] = set()
     parts = []
-    with _transport_file(Path(fspath(path))) as (file, name), _explained(name):
-        with pd.read_sas(file, format="xport", chunksize=CHUNK) as reader:
-            for chunk in reader:
-                outcome = _check_columns(list(chunk.columns), name, columns)
-                codes = chunk["_STATE"]
-                found |= set(codes.dropna().astype(int).unique().tolist())
-                keep = list(dict.fromkeys([*DESIGN, outcome, *columns]))
-                parts.append(chunk.loc[codes == wanted, keep])
+    with _transport_file(Path(fspath(path))) as (file, name):
+        for block in _blocks(file, name):
+            outcome = _check_columns(list(block.columns), name, columns)
+            codes = block["_STATE"]
+            found |= set(codes.dropna().astype(int).unique().tolist())
+            keep = list(dict.fromkeys([*DESIGN, outcome, *columns]))
+            parts.append(_with_zeros(block.loc[codes == wanted, keep]))
     if wanted not in found:
         held = name_some(f"{code:02d}" for code in sorted(found)) or "none at all"
         raise ValueError(f"{name}: no records of state {wanted:02d}; the file holds {held}")
@@ -88,41 +91,53 @@ def read_brfss(
 
 @contextmanager
 def _transport_file(path: Path) -> Iterator[tuple[Path, str]]:
-    """The SAS transport file, unpacked to a temporary place if it comes in a zip."""
+    """The SAS transport file and its name, unpacked to a temporary place if it comes in a zip."""
     if not zipfile.is_zipfile(path):
         yield path, path.name
         return
-    with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
-        # In the files of the CDC the name ends in a space: "LLCP2023.XPT ".
-        names = [name for name in archive.namelist() if name.strip().upper().endswith(".XPT")]
-        if len(names) != 1:
-            raise ValueError(f"{path.name}: {len(names)} SAS transport files in this zip, not one")
+    found = members(path, ".xpt")
+    if len(found) != 1:
+        raise ValueError(f"{path.name}: {len(found)} SAS transport files in this zip, not one")
+    [(name, file)] = found
+    with tempfile.TemporaryDirectory() as folder:
         unpacked = Path(folder, "records.xpt")
-        with archive.open(names[0]) as source, unpacked.open("wb") as target:
+        with damage_explained(name), file as source, unpacked.open("wb") as target:
             shutil.copyfileobj(source, target)
-        yield unpacked, f"{path.name}, {names[0].strip()}"
+        yield unpacked, name
 
 
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Say which file is no SAS transport file."""
+def _blocks(file: Path, name: str) -> Iterator[pd.DataFrame]:
+    """Read blocks of records; what the parser says of a file may show its values."""
+    refusal = f"{name}: not a SAS transport file (LLCP<year>.XPT), or a damaged one"
     try:
-        yield
-    except (ValueError, TypeError, KeyError, EOFError) as error:
-        if str(error).startswith(name):
-            raise
-        raise ValueError(f"{name}: not a SAS transport file (LLCP<year>.XPT)") from None
+        reader = pd.read_sas(file, format="xport", chunksize=CHUNK)
+    except OSError:
+        raise
+    except Exception:
+        raise ValueError(refusal) from None
+    with reader:
+        while True:
+            try:
+                block = next(reader, None)
+            except Exception:
+                raise ValueError(refusal) from None
+            if block is None:
+                return
+            yield block
+
+
+def _with_zeros(block: pd.DataFrame) -> pd.DataFrame:
+    """Put 0 where pandas reads SAS's zero as something else."""
+    numbers = block.select_dtypes("number")
+    return block.assign(**numbers.mask(numbers.abs() == ZERO, 0.0))
 
 
 def _check_columns(found: list[str], name: str, columns: Sequence[str]) -> str:
     """Require the design and an outcome, and say what the file is if they are not there."""
     if "_LLCPWT" not in found and "_FINALWT" in found:
         raise ValueError(f"{name}: a file of before 2011 (weight _FINALWT, no _LLCPWT)")
-    absent = [column for column in (*DESIGN, *columns) if column not in found]
-    outcome = next((column for column in SMOKING if column in found), "")
-    absent += ["_SMOKER3 (or _RFSMOK3)"] * (not outcome)
-    if absent:
-        raise ValueError(f"{name}: not a file of the BRFSS, no column {name_some(absent)}")
+    outcome = next((c for c in SMOKING if c in found), "_SMOKER3 (or _RFSMOK3)")
+    check_columns(f"{name}: not a file of the BRFSS, which", found, [*DESIGN, *columns, outcome])
     return outcome
 
 

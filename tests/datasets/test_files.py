@@ -108,11 +108,17 @@ class TestAcs:
                 lambda d: d.rename(columns={"PUMA": "PUMA10"}).assign(PUMA20="-9"),
                 "a file of several years, with PUMAs of two vintages .PUMA10, PUMA20.",
             ),
-            (lambda d: d.drop(columns=["POVPIP", "ST"]), "no column POVPIP, ST .or STATE."),
+            (
+                lambda d: d.drop(columns=["POVPIP", "ST"]),
+                "ACS, which has no column 'POVPIP'.*, 'ST .or STATE.'.*; it has 'RT'",
+            ),
             (lambda d: d.assign(PUMA="-9"), "40 records without a code of state and PUMA"),
-            (lambda d: d.assign(PWGTP="x"), "a weight or POVPIP is not a number"),
-            (lambda d: d.iloc[:0], "the files hold no records"),
-            (lambda d: d.iloc[:, :0], "psam.csv"),
+            (
+                lambda d: d.assign(PWGTP="x"),
+                "psam.csv, line 2: no number in column 'PWGTP'; correct it",
+            ),
+            (lambda d: d.iloc[:0], "psam.csv has a header and no rows"),
+            (lambda d: d.iloc[:, :0], "psam.csv is empty"),
         ],
         ids=[
             "vintage",
@@ -205,9 +211,66 @@ class TestAcs:
         with pytest.raises(ValueError, match=r"column 'PWGTP': 1 negative weight, in 0400101 .1."):
             hajek(records, weight="PWGTP", spanning="bound", **roles)
 
+    def test_rows_that_end_in_one_more_comma_are_refused(self, tmp_path):
+        """Read by position, ages would be weights."""
+        path = tmp_path / "psam_p04.csv"
+        header, *rows = persons().to_csv(index=False).splitlines()
+        path.write_text("\n".join([header, *(row + "," for row in rows)]))
+        with pytest.raises(ValueError, match=r"^psam_p04.csv, line 2: 11 cells .* header of 10"):
+            read_acs_pums(path)
+        zipped = write_zip(tmp_path / "csv_p04.zip", psam_p04__csv=path.read_text())
+        with pytest.raises(ValueError, match=r"^csv_p04.zip, psam_p04.csv, line 2: 11 cells"):
+            read_acs_pums(zipped)
+
+    @pytest.mark.parametrize("spelling", [str.lower, str.upper], ids=["2012-2016", "other years"])
+    def test_replicate_weights_in_either_case(self, tmp_path, spelling):
+        data = persons(replicates=80)
+        weights = [f"PWGTP{k}" for k in range(1, 81)]
+        path = tmp_path / "ss16pwa.csv"
+        data.rename(columns={name: spelling(name) for name in weights}).to_csv(path, index=False)
+        records = read_acs_pums(path, replicate_weights=True)
+        np.testing.assert_array_equal(records[weights], data[weights])
+        with pytest.raises(ValueError, match=r"no column 'PWGTP80'"):
+            data.drop(columns="PWGTP80").to_csv(path, index=False)
+            read_acs_pums(path, replicate_weights=True)
+
+    def test_minus_one_is_outside_the_universe_of_poverty(self, tmp_path):
+        ratios = ["50", "300", "-1", "-1"]
+        path = tmp_path / "ss12pwa.csv"
+        persons().iloc[:4].assign(POVPIP=ratios, PWGTP=10).to_csv(path, index=False)
+        records = read_acs_pums(path)
+        assert records["in_universe"].tolist() == [True, True, False, False]
+        np.testing.assert_array_equal(records["POVPIP"], [50, 300, np.nan, np.nan])
+        roles = {"outcome": "poor", "weight": "PWGTP", "area": "puma", "universe": "in_universe"}
+        direct = hajek(records, unit="SERIALNO", **roles)
+        # One of two; with those outside counted as poor it would be .75.
+        assert direct["estimate"].item() == pytest.approx(0.5, abs=1e-11)
+
+    @pytest.mark.parametrize("ratio", ["-2", "502", "1e9"])
+    def test_a_code_of_poverty_that_is_no_percentage_is_counted_and_not_shown(
+        self, tmp_path, ratio
+    ):
+        path = tmp_path / "a.csv"
+        persons().assign(POVPIP=["120"] * 38 + [ratio] * 2).to_csv(path, index=False)
+        with pytest.raises(ValueError, match=r"^a.csv: POVPIP of 2 records is no percentage"):
+            read_acs_pums(path)
+
+    def test_a_gzipped_file(self, tmp_path):
+        persons().to_csv(tmp_path / "a.csv", index=False)
+        persons().to_csv(tmp_path / "a.csv.gz", index=False)
+        assert read_acs_pums(tmp_path / "a.csv.gz").equals(read_acs_pums(tmp_path / "a.csv"))
+
+    def test_a_column_of_the_state_can_be_asked_for(self, tmp_path):
+        path = tmp_path / "a.csv"
+        persons("STATE").to_csv(path, index=False)
+        records = read_acs_pums(path, columns=["STATE", "PUMA"])
+        assert (records["STATE"] + records["PUMA"] == records["puma"]).all()
+
     def test_a_zip_without_a_table(self, tmp_path):
         path = write_zip(tmp_path / "docs.zip", README__pdf=b"%PDF")
-        with pytest.raises(ValueError, match=r"docs.zip: no CSV file in this zip"):
+        with pytest.raises(
+            ValueError, match=r"docs.zip: no .csv file in this zip, which holds README.pdf"
+        ):
             read_acs_pums(path)
 
 
@@ -246,12 +309,38 @@ class TestBrfss:
         )
         self.check(read_brfss(path, state=53))
 
+    def test_zeros_of_sas_are_zeros(self, tmp_path):
+        """pandas reads SAS's zero as 16**-65: a record of weight 0 would count as one."""
+        data = respondents().assign(PHYSHLTH=[0, 77, -0.0, 5, 1e-30, np.nan, 1, 2, 3])
+        data.loc[1, "_LLCPWT"] = 0
+        path = write_xport(tmp_path / "LLCP2023.XPT", data)
+        records = read_brfss(path, state=53, columns=["PHYSHLTH"])
+        np.testing.assert_allclose(
+            records["PHYSHLTH"], [0, 77, 0, 5, 1e-30, np.nan], rtol=1e-15, atol=0
+        )
+        assert records.loc[1, "_LLCPWT"] == 0
+        direct = hajek(records, outcome="smoker", weight="_LLCPWT", area="_STSTR", missing="drop")
+        assert direct["n"].values.tolist() == [2, 1]
+
+    @pytest.mark.parametrize("content", [b"", b"HEADER RECORD*******", b"\0" * 500])
+    def test_no_transport_file_is_a_refusal_by_name(self, tmp_path, content):
+        path = tmp_path / "LLCP2023.XPT"
+        whole = write_xport(path, respondents()).read_bytes()
+        for damaged in (content, whole[:700], whole[:240] + content.ljust(400) + whole[640:]):
+            path.write_bytes(damaged)
+            with pytest.raises(ValueError, match=r"^LLCP2023\.XPT: not a SAS transport file") as no:
+                read_brfss(path, state=53)
+            assert no.value.__suppress_context__
+
     @pytest.mark.parametrize(
         ("change", "message"),
         [
             (lambda d: d[d["_STATE"] != 53], "no records of state 53; the file holds 41"),
-            (lambda d: d.drop(columns="_SMOKER3"), "not a file of the BRFSS, no column _SMOKER3"),
-            (lambda d: d.drop(columns=["_PSU", "_STSTR"]), "no column _STSTR, _PSU"),
+            (
+                lambda d: d.drop(columns="_SMOKER3"),
+                "not a file of the BRFSS, which has no column '_SMOKER3",
+            ),
+            (lambda d: d.drop(columns=["_PSU", "_STSTR"]), "no column '_STSTR' .*, '_PSU'"),
             (
                 lambda d: d.rename(columns={"_LLCPWT": "_FINALWT"}),
                 "a file of before 2011 .weight _FINALWT, no _LLCPWT.",
