@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pymc_dp._roots import safe_root
 from pymc_dp._typing import Array
 
 CANDIDATES = 1001  # thresholds that an attack chooses from: quantiles of its scores
@@ -142,7 +143,6 @@ def one_release_mu(canaries: int, guesses: int, correct: int, error: float) -> f
     The least total probability that these leave room for, when c or more are right with
     probability `error`, is found by going down from c; above 1, mu is refuted.
     """
-    from scipy.optimize import brentq
     from scipy.special import ndtr, ndtri
 
     def excess(mu: float) -> float:
@@ -156,7 +156,7 @@ def one_release_mu(canaries: int, guesses: int, correct: int, error: float) -> f
                 break  # no probability is left: refuted
         return right + wrong - guesses / canaries
 
-    return _largest_refuted(excess, brentq)
+    return _largest_refuted(excess)
 
 
 def one_release_epsilon(
@@ -183,7 +183,6 @@ def one_release_epsilon(
     :math:`P(B \ge c) + 2 m \delta \max_i P(c > B \ge c - i) / i`. Here the last probability is
     replaced by the larger :math:`P(B \ge c - i)`, so that the whole grows with epsilon.
     """
-    from scipy.optimize import brentq
     from scipy.special import expit
     from scipy.stats import binom
 
@@ -195,14 +194,14 @@ def one_release_epsilon(
         near = binom.sf(correct - 1 - steps, guesses, chance) / steps
         return error - tail - 2 * canaries * delta * float(near.max(initial=0.0))
 
-    return _largest_refuted(excess, brentq)
+    return _largest_refuted(excess)
 
 
-def _largest_refuted(excess: Callable[[float], float], root: Callable[..., float]) -> float:
+def _largest_refuted(excess: Callable[[float], float]) -> float:
     """Where a decreasing function, positive for what is refuted, turns negative."""
     if excess(0.0) <= 0:
         return 0.0
     lower, upper = 0.0, 1.0
     while excess(upper) > 0:
         lower, upper = upper, 2 * upper
-    return max(root(excess, lower, upper, xtol=1e-10) - 1e-9, lower)
+    return safe_root(lambda x: -excess(x), lower, upper)

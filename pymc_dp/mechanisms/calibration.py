@@ -18,6 +18,7 @@ import xarray as xr
 
 from pymc_dp import privacy
 from pymc_dp._checks import round_up, rounded
+from pymc_dp._roots import safe_root
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.lattice import SPACING, price
 from pymc_dp.mechanisms.law import ReleaseLaw
@@ -185,7 +186,6 @@ def _least(
     high: float,
 ) -> ReleaseLaw:
     """The release with the least level whose cost, falling in it, is at most the target."""
-    from scipy.optimize import brentq
 
     def excess(log_level: float) -> float:
         return math.log(cost(change(math.exp(log_level))) / target)
@@ -196,11 +196,7 @@ def _least(
         top, bottom = bottom, bottom - math.log(4)
     while excess(top) > 0:
         top += math.log(4)
-    level = brentq(excess, bottom, top, xtol=1e-15) if excess(bottom) > 0 else bottom
-    nudge = 1e-15
-    while excess(level) > 0:
-        level, nudge = level + nudge, 2 * nudge
-    return change(math.exp(level))
+    return change(math.exp(safe_root(excess, top, bottom)))
 
 
 def rho_of_epsilon(epsilon: float, delta: float, coordinates: int = 1) -> float:
@@ -230,8 +226,6 @@ def rho_of_epsilon(epsilon: float, delta: float, coordinates: int = 1) -> float:
     >>> round(rho_of_epsilon(4.886554117, 1e-6), 9)
     0.5
     """
-    from scipy.optimize import brentq
-
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise ValueError("epsilon must be a positive finite number")
     if not 0 < delta < 1:
@@ -250,11 +244,7 @@ def rho_of_epsilon(epsilon: float, delta: float, coordinates: int = 1) -> float:
             raise ValueError(f"no price gives epsilon {rounded(epsilon, 6)} at delta {delta:g}")
     while excess(high) <= 0:
         high += 2.0
-    found = brentq(excess, low, high, xtol=1e-15)
-    nudge = 1e-15
-    while excess(found) > 0:
-        found, nudge = found - nudge, 2 * nudge
-    return math.exp(found)
+    return math.exp(safe_root(excess, low, high))
 
 
 def calibrated_coordinates(law: ReleaseLaw, method: Method, bound: float) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp._checks import FROM_ANSWERS, declared_bounds, round_up
+from pymc_dp._roots import nudged
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.calibration import refuse_booleans
 from pymc_dp.mechanisms.lattice import EXPONENT, NORM_SLACK, SPACING, UNIT, noisy_statistics, price
@@ -205,10 +206,16 @@ def _plan(sensitivity: Array, bound: float, rho: float) -> DirectPlan:
     lattice = SPACING * math.sqrt(unit.size)
     # The slack of rounding the statistic grows with the multiple, that of the lattice does not.
     by_multiple = float(((1 + NORM_SLACK) * unit.norm * sensitivity + unit.slack - lattice).max())
-    multiple, shrink = (math.sqrt(2 * rho) - lattice) / by_multiple, 1e-15
-    while multiple > 0:
-        plan = DirectPlan(sensitivity, bound, multiple)
-        if price(plan.norm, sensitivity, plan.slack).max() <= rho:
-            return plan
-        multiple, shrink = multiple * (1 - shrink), 2 * shrink
-    raise ValueError(f"no noise on the lattice can be as cheap as rho {round_up(rho)}")
+    multiple = (math.sqrt(2 * rho) - lattice) / by_multiple
+
+    def scaled(part: float) -> DirectPlan:
+        return DirectPlan(sensitivity, bound, part * multiple)
+
+    def excess(part: float) -> float:
+        plan = scaled(part)
+        return float(price(plan.norm, sensitivity, plan.slack).max()) - rho
+
+    part = nudged(excess, 1.0, 0.0) if multiple > 0 else 0.0
+    if part == 0:
+        raise ValueError(f"no noise on the lattice can be as cheap as rho {round_up(rho)}")
+    return scaled(part)
