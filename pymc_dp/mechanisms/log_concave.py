@@ -25,9 +25,10 @@ from pymc_dp.containers.convergence import check_convergence
 from pymc_dp.mechanisms.lattice import publishing_decimals
 from pymc_dp.mechanisms.protocol import Target, Variables
 from pymc_dp.mechanisms.sensitivity import joined_sensitivity
+from pymc_dp.reading.hidden import refuse_hidden_data
 from pymc_dp.reading.linear import TOLERANCE, read_linear
 from pymc_dp.reading.read import opened
-from pymc_dp.reading.refusals import refuse_hidden_data, why_no_bound
+from pymc_dp.reading.refusals import why_no_bound
 from pymc_dp.reading.symbolic import (
     NotLinearGaussianError,
     held_value,

@@ -22,7 +22,7 @@ from pytensor.tensor.math import Sum
 
 from pymc_dp._typing import Array
 from pymc_dp.reading.degree import degrees
-from pymc_dp.reading.symbolic import SymbolicModel
+from pymc_dp.reading.symbolic import SymbolicModel, fresh_input
 
 # Operations, linear in their first input, through which constant terms are looked for.
 PASS_THROUGH = {"Alloc", "CheckParameterValue", "DimShuffle", "TensorFromScalar"}
@@ -106,7 +106,7 @@ class Expressions:
 
 def slopes(terms: Sequence[Variable], target: Any, variables: list[Any]) -> Expressions:
     """Derivatives of terms of a log density, and of the target, in the variables."""
-    direction = [pt.tensor(f"d_{v.name}", dtype="float64", shape=v.type.shape) for v in variables]
+    direction = [fresh_input(f"d_{v.name}", v.type.shape) for v in variables]
     weight = pt.vector("weight", dtype="float64")
 
     def slope(scalar: Any) -> tuple[list[Any], Any]:

@@ -26,16 +26,19 @@ from pymc_dp.posterior.fay_herriot import GaussianPosterior
 from pymc_dp.reading.arrow import read_arrow
 from pymc_dp.reading.degree import ZERO_SUM, polynomial_degree
 from pymc_dp.reading.derivatives import interpreted
+from pymc_dp.reading.hidden import refuse_hidden_data
+from pymc_dp.reading.impossible import refuse_impossible, refuse_impossible_values
 from pymc_dp.reading.linear import LinearGaussian, read_linear
-from pymc_dp.reading.refusals import (
-    advice,
-    check_neighbours,
-    refuse_hidden_data,
-    refuse_impossible,
-    refuse_impossible_values,
-)
+from pymc_dp.reading.neighbours import check_neighbours
+from pymc_dp.reading.refusals import advice
 from pymc_dp.reading.symbolic import NotLinearGaussianError as NotLinearGaussianError
-from pymc_dp.reading.symbolic import SymbolicModel, labels_of, symbolic_model
+from pymc_dp.reading.symbolic import (
+    SymbolicModel,
+    labels_of,
+    shape_of,
+    symbolic_model,
+    with_constants,
+)
 
 
 @dataclass(frozen=True)
@@ -83,12 +86,20 @@ def hold(model: pm.Model, values: Mapping[str, float | Array], *, fitted: bool =
             f"not free variables of the model: {name_some(unknown)}; "
             f"free are {name_some(v.name for v in model.free_RVs)}"
         )
-    for name, value in values.items():
-        if not np.isfinite(np.asarray(value, dtype=float)).all():
-            raise ValueError(f"the value to hold {name!r} at is not finite")
     if not values:
         return model
-    held = pm.do(model, dict(values))
+    full = {}
+    for name, value in values.items():
+        number, shape = np.asarray(value, dtype=float), shape_of(model, name)
+        if not np.isfinite(number).all():
+            raise ValueError(f"the value to hold {name!r} at is not finite")
+        if number.shape not in ((), shape):
+            raise ValueError(
+                f"{name!r} has shape {shape}, the value to hold it at {number.shape}: pass one "
+                "number, or one an entry"
+            )
+        full[name] = np.broadcast_to(number, shape).copy()
+    held = with_constants(model, full)
     for name, value in values.items():
         shown = "its posterior mean" if fitted else _shown(value)
         held[name].tag.held = f"{name!r} cannot be held at {shown}"

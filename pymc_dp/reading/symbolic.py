@@ -7,6 +7,7 @@ in the type, and the confidential observations are one of these inputs. Public o
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,10 +109,8 @@ def symbolic_model(model: pm.Model, target: str, observed: str | None = None) ->
         raise ValueError(f"{(~np.isfinite(values)).sum()} observed values are not finite")
 
     shapes = _shapes(model)
-    latents = {
-        rv.name: pt.tensor(rv.name, dtype="float64", shape=shapes[rv.name]) for rv in model.free_RVs
-    }
-    y = pt.tensor(confidential.name, dtype="float64", shape=values.shape)
+    latents = {rv.name: fresh_input(rv.name, shapes[rv.name]) for rv in model.free_RVs}
+    y = fresh_input(confidential.name, values.shape)
     swap: dict[Variable, Variable] = {
         model.rvs_to_values[rv]: latents[rv.name] for rv in model.free_RVs
     }
@@ -137,6 +136,11 @@ def symbolic_model(model: pm.Model, target: str, observed: str | None = None) ->
     )
 
 
+def fresh_input(name: str, shape: Sequence[int | None]) -> Any:
+    """An input of double precision under any name: ``pt.tensor`` takes some for data types."""
+    return pt.TensorType("float64", shape=tuple(shape))(name)
+
+
 def observed_variable(model: pm.Model, observed: str | None) -> Any:
     """The confidential observed variable, by its name or because it is the only one."""
     found = {rv.name: rv for rv in model.observed_RVs}
@@ -153,6 +157,19 @@ def observed_variable(model: pm.Model, observed: str | None) -> Any:
             + ("; name it with observed=..., the others then count as public" if found else "")
         )
     return next(iter(found.values()))
+
+
+def with_constants(model: pm.Model, values: Mapping[str, Any]) -> pm.Model:
+    """A copy of the model with free variables held at constants, and without their densities.
+
+    ``pm.do`` takes no model with initial values, which say where a sampler starts and nothing of
+    a density: it gets a view of the model that has none.
+    """
+    view: Any = object.__new__(type(model))
+    vars(view).update(vars(model), rvs_to_initial_values={})
+    with warnings.catch_warnings():  # it speaks of GP objects, of which nothing is used later
+        warnings.filterwarnings("ignore", "Detected variables likely created by GP", UserWarning)
+        return pm.do(view, {name: np.asarray(value, dtype=float) for name, value in values.items()})
 
 
 def held_value(variable: Variable) -> Any:
@@ -184,8 +201,14 @@ def _shape(model: pm.Model, rv: Any) -> tuple[int, ...] | None:
     if (shape := _static(rv)) is not None:
         return shape
     dims = model.named_vars_to_dims.get(rv.name, ())
-    coords = [model.coords.get(d) for d in dims]
-    return tuple(map(len, coords)) if coords and None not in coords else None
+    sizes = [held_value(model.dim_lengths[d]) if d in model.dim_lengths else None for d in dims]
+    return tuple(map(int, sizes)) if sizes and None not in sizes else None
+
+
+def shape_of(model: pm.Model, name: str) -> tuple[int, ...]:
+    """Shape of a variable on its own scale, without compiling where dims or types tell."""
+    known = _shape(model, model[name])
+    return tuple(map(int, model[name].shape.eval())) if known is None else known
 
 
 def _positions(model: pm.Model, target: str, observed: str) -> np.ndarray | None:
