@@ -201,8 +201,9 @@ def _shape(model: pm.Model, rv: Any) -> tuple[int, ...] | None:
     if (shape := _static(rv)) is not None:
         return shape
     dims = model.named_vars_to_dims.get(rv.name, ())
-    sizes = [held_value(model.dim_lengths[d]) if d in model.dim_lengths else None for d in dims]
-    return tuple(map(int, sizes)) if sizes and None not in sizes else None
+    sizes = [held_value(model.dim_lengths[d]) for d in dims if d in model.dim_lengths]
+    known = bool(dims) and len(sizes) == len(dims) and all(s is not None for s in sizes)
+    return tuple(int(s) for s in sizes) if known else None
 
 
 def shape_of(model: pm.Model, name: str) -> tuple[int, ...]:
