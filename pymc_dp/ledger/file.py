@@ -25,6 +25,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from pymc_dp._files import sync
+
 APPLICATION_ID = int.from_bytes(b"pmdp", "big")
 FORMAT = 1
 TIMEOUT = 60.0  # seconds to wait for others; a charge takes milliseconds
@@ -97,7 +99,7 @@ def create(path: Path, budget: float, conditional: bool) -> None:
         pass
     finally:
         draft.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync(path.parent)
 
 
 @contextmanager
@@ -198,12 +200,3 @@ def _explained(path: Path) -> Iterator[None]:
                 "charge needs both writable"
             ) from error
         raise OSError(f"the ledger {path} failed: {error}") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
