@@ -18,7 +18,7 @@ from pymc_dp._checks import round_up
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.protocol import ReleaseMechanism, Target
 from pymc_dp.record.claims import Claim, Mechanism, Method, build_record, to_json
-from pymc_dp.record.figures import DRAWN_NAMES
+from pymc_dp.record.figures import DRAWN_NAMES, record_price
 from pymc_dp.release.assemble import Ingredients, calibrated, gather
 
 if TYPE_CHECKING:
@@ -241,7 +241,12 @@ class PrivateRelease:
         return self._parts.mechanism.propagation()
 
     def draw(
-        self, idata: Any = None, *, ledger: PrivacyLedger | None = None, draws: int = 1
+        self,
+        idata: Any = None,
+        *,
+        ledger: PrivacyLedger | None = None,
+        cells: str | None = None,
+        draws: int = 1,
     ) -> Any:
         """Draw from the posterior, safely, and attach the ``private_release`` group.
 
@@ -254,6 +259,9 @@ class PrivateRelease:
         idata : InferenceData or DataTree, optional
             Where to attach; by default the one given before, else a new one.
         ledger : PrivacyLedger, optional
+        cells : str, optional
+            Column of the ledger's cells whose labels are the areas of this release: each area's
+            people are charged their own price. Without it everybody is charged the largest.
         draws : int
             Number of draws, each at the full price.
 
@@ -265,13 +273,16 @@ class PrivateRelease:
         Raises
         ------
         ValueError
-            If the container already has a release, ``draws`` is not a positive integer, this is
-            a plan, or this object has drawn before without a ledger, or under a bound at all.
+            If the container already has a release, ``draws`` is not a positive integer, the areas
+            are not the ledger's cells, this is a plan, or this object has drawn before without a
+            ledger, or under a bound at all.
         BudgetExceeded
             If the ledger's budget does not cover the price.
         """
         if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
             raise ValueError("draws must be a positive integer")
+        if cells is not None and ledger is None:
+            raise ValueError("cells names a column of a ledger: give the ledger too")
         if self._parts.planned:
             raise ValueError(
                 "this is a plan, which holds no outcomes: a draw would be about nobody. Make a "
@@ -292,11 +303,16 @@ class PrivateRelease:
         with self._lock:
             self._check_again(ledger is not None)
             if ledger is not None:
+                record = self._record(draws)
+                prices = None
+                if cells is not None:
+                    prices = record_price(group, record).to_series().rename_axis(cells)
                 ledger.charge(
                     float(group["rho"]),
                     label=self._parts.label,
+                    cells=prices,
                     claim=self.claim,
-                    record=self._record(draws),
+                    record=record,
                 )
             self._charged, self._drawn = ledger is not None, self._drawn + int(draws)
             for name, (dims, values) in make().items():
