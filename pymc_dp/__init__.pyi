@@ -13,6 +13,9 @@ from .components.estimates import log_marginal_likelihood as log_marginal_likeli
 from .components.posterior import sample_posterior as sample_posterior
 from .components.private import private_sigma_u as private_sigma_u
 from .components.proviso import check_proviso as check_proviso
+
+# Inference from a release
+from .inference.posterior import release_posterior as release_posterior
 from .ledger.ledger import BudgetExceeded as BudgetExceeded
 from .ledger.ledger import PrivacyLedger as PrivacyLedger
 from .mechanisms.direct import private_direct as private_direct

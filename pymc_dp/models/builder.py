@@ -12,10 +12,10 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import xarray as xr
-from pymc.logprob.abstract import MeasurableOp
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_dp.models.inputs import AreaData, area_data
+from pymc_dp.models.prior import is_distribution
 
 Parametrization = Literal["auto", "centered", "noncentered"]
 
@@ -150,7 +150,7 @@ def _likelihood(
 def _beta(prior: pt.TensorVariable | None, size: int) -> pt.TensorVariable:
     if prior is None:
         return pm.Flat("beta", dims="covariate")
-    if not (_is_distribution(prior) and isinstance(prior.owner.op, NormalRV)):
+    if not (is_distribution(prior) and isinstance(prior.owner.op, NormalRV)):
         raise ValueError("beta_prior must be a PyMC normal distribution: pm.Normal.dist(0, 1)")
     mu, sigma = prior.owner.op.dist_params(prior.owner)
     if prior.type.ndim and prior.type.shape != (size,):
@@ -175,7 +175,7 @@ def _sigma_u(
             wanted = "zero or positive" if zero else "positive in the centered form"
             raise ValueError(f"sigma_u must be finite and {wanted}")
         return pm.Data("sigma_u", value)
-    if not _is_distribution(sigma_u) or sigma_u.type.ndim:
+    if not is_distribution(sigma_u) or sigma_u.type.ndim:
         raise ValueError(
             "sigma_u must be a number or a scalar PyMC distribution without a name, "
             "such as pm.HalfNormal.dist(0.1)"
@@ -187,8 +187,3 @@ def _sigma_u(
         raise ValueError("the prior of sigma_u must give no weight to negative values")
     position = sigma_u.owner.outputs.index(sigma_u)
     return model.register_rv(sigma_u.owner.clone().outputs[position], "sigma_u")
-
-
-def _is_distribution(variable: object) -> bool:
-    owner = getattr(variable, "owner", None)
-    return owner is not None and isinstance(owner.op, MeasurableOp)

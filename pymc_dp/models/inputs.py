@@ -82,15 +82,22 @@ def area_data(
         the message names the areas and columns.
     """
     area, estimate, variance, bounds = _direct(direct)
-    table = _table(area, covariates)
-    labels = tuple(table.index)
-    names, design = _design(formula, table)
+    labels, names, design = design_matrix(area, formula, covariates)
     y = np.full(len(labels), np.nan)
     D = np.full(len(labels), np.nan)
     y[: len(area)], D[: len(area)] = estimate, variance
     if flat:
-        _check_rank(design[~np.isnan(D)], names)
+        check_rank(design[~np.isnan(D)], names)
     return AreaData(labels, names, y, D, design, bounds, from_answers(direct["variance"].attrs))
+
+
+def design_matrix(
+    area: list[str], formula: str, covariates: pd.DataFrame | None
+) -> tuple[tuple[str, ...], tuple[str, ...], Array]:
+    """Labels, names of the columns, and the design: the given areas first, in their order."""
+    table = _table(area, covariates)
+    names, design = _design(formula, table)
+    return tuple(table.index), names, design
 
 
 def _direct(direct: xr.Dataset) -> tuple[list[str], Array, Array, tuple[float, float] | None]:
@@ -172,7 +179,7 @@ def _design(formula: str, table: pd.DataFrame) -> tuple[tuple[str, ...], Array]:
     return names, design
 
 
-def _check_rank(design: Array, names: tuple[str, ...]) -> None:
+def check_rank(design: Array, names: tuple[str, ...]) -> None:
     """Full column rank over the areas with a sample; names the columns that add up."""
     size = np.sqrt((design**2).sum(axis=0))
     scaled = design / np.where(size > 0, size, 1.0)

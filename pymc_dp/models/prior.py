@@ -14,6 +14,7 @@ from pymc.logprob.abstract import MeasurableOp
 from pymc.printing import str_for_dist
 from pytensor.graph import ancestors
 from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.random.basic import NormalRV
 
 from pymc_dp._typing import Array
 from pymc_dp.posterior.quadrature import LIMIT
@@ -59,35 +60,70 @@ def sigma_prior(prior: pt.TensorVariable | None, bounds: tuple[float, float] | N
         No prior and no declared range; not a continuous scalar distribution with constant
         parameters; weight on negative values.
     """
-    if prior is None:
-        prior = pm.HalfNormal.dist(default_scale(bounds))
-    owner = getattr(prior, "owner", None)
-    if owner is None or not isinstance(owner.op, MeasurableOp) or prior.type.ndim:
+    return positive_prior(pm.HalfNormal.dist(default_scale(bounds)) if prior is None else prior)
+
+
+def positive_prior(prior: pt.TensorVariable, name: str = "sigma_u") -> SigmaPrior:
+    """Read a prior of a positive number, called `name` in messages."""
+    if not is_distribution(prior) or prior.type.ndim:
         raise ValueError(
-            "the prior of sigma_u must be a scalar PyMC distribution without a name, such as "
+            f"the prior of {name} must be a scalar PyMC distribution without a name, such as "
             "pm.HalfNormal.dist(0.1)"
         )
     if prior.type.dtype not in ("float32", "float64"):
-        raise ValueError("the prior of sigma_u must be continuous")
+        raise ValueError(f"the prior of {name} must be continuous")
     one, many = pt.dscalar(), pt.dvector()
     graph = pm.logp(prior, one, warn_rvs=False)
-    operations = (v.owner.op for v in ancestors([graph]) if v.owner is not None)
-    if any(isinstance(op, MeasurableOp) for op in operations):
-        raise ValueError("the prior of sigma_u must have constant parameters, not random ones")
-    # Interpreted: compiling one scalar would take seconds. Stabilised: tails must not underflow.
+    _refuse_random(graph, name)
+    # Stabilised: tails must not underflow.
     mode = pytensor.compile.mode.Mode(linker="py", optimizer="stabilize")
     density = pytensor.function([many], vectorize_graph(graph, {one: many}), mode=mode)
     if not np.isneginf(density(np.array([-1e-12]))).all():
-        raise ValueError("the prior of sigma_u must give no weight to negative values")
+        raise ValueError(f"the prior of {name} must give no weight to negative values")
 
     def log_density(x: Array) -> Array:
         values = np.asarray(density(np.exp(np.ravel(x))), dtype=float).reshape(np.shape(x)) + x
         if np.isnan(values).any() or np.isposinf(values).any():
-            raise ValueError("the prior density of sigma_u is not a number at some values")
+            raise ValueError(f"the prior density of {name} is not a number at some values")
         return np.asarray(values)
 
     point = float(pytensor.function([], support_point(prior), mode=mode)())
     return _with_support(str_for_dist(prior), log_density, point)
+
+
+def normal_prior(prior: pt.TensorVariable, size: int) -> tuple[Array, Array]:
+    """Means and standard deviations of a normal prior of `size` coefficients.
+
+    Raises
+    ------
+    ValueError
+        If it is no normal distribution with constant parameters, or of another size.
+    """
+    if not (is_distribution(prior) and isinstance(prior.owner.op, NormalRV)):
+        raise ValueError("beta_prior must be a PyMC normal distribution: pm.Normal.dist(0, 1)")
+    if prior.type.ndim and prior.type.shape != (size,):
+        raise ValueError(f"beta_prior must be a scalar or have one entry a column ({size})")
+    parameters = list(prior.owner.op.dist_params(prior.owner))
+    for parameter in parameters:
+        _refuse_random(parameter, "the coefficients")
+    mode = pytensor.compile.mode.Mode(linker="py", optimizer=None)
+    found = pytensor.function([], parameters, mode=mode)()
+    mean, sd = (np.broadcast_to(np.asarray(v, dtype=float), (size,)).copy() for v in found)
+    if not (np.isfinite(mean).all() and np.isfinite(sd).all() and (sd > 0).all()):
+        raise ValueError("beta_prior needs finite means and positive standard deviations")
+    return mean, sd
+
+
+def is_distribution(variable: object) -> bool:
+    """Whether it is a PyMC distribution."""
+    owner = getattr(variable, "owner", None)
+    return owner is not None and isinstance(owner.op, MeasurableOp)
+
+
+def _refuse_random(graph: pt.TensorVariable, name: str) -> None:
+    operations = (v.owner.op for v in ancestors([graph]) if v.owner is not None)
+    if any(isinstance(op, MeasurableOp) for op in operations):
+        raise ValueError(f"the prior of {name} must have constant parameters, not random ones")
 
 
 def default_scale(bounds: tuple[float, float] | None) -> float:

@@ -55,6 +55,11 @@ class InformationMatrix:
         """``factor K``, factor positive."""
         return InformationMatrix(factor * self.own, np.sqrt(factor) * self.shared, self.sign)
 
+    def extended(self, more: int) -> InformationMatrix:
+        """With that many areas more, of which nothing is known."""
+        shared = np.vstack([self.shared, np.zeros((more, self.sign.size))])
+        return InformationMatrix(np.append(self.own, np.zeros(more)), shared, self.sign)
+
     def noise(self, rng: np.random.Generator, size: int) -> Array:
         """Independent ``N(0, K)``, one a row: what h is beside ``K y``; (size, m)."""
         above, below = self.shared[:, self.sign > 0], self.shared[:, self.sign < 0]

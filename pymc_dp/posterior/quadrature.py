@@ -93,6 +93,11 @@ class Rule(Generic[Fit]):
         """Rounding error of the log density, from its terms at its top."""
         return float(EPSILON * self.size.ravel()[self.log_density.argmax()])
 
+    @cached_property
+    def log_total(self) -> float:
+        """Logarithm of the integral."""
+        return float(_integral(self).log_total)
+
     def expectation(self, values: Array) -> Array:
         """Expectation of a function with `values` of shape (P * 16, ...) at the nodes."""
         return np.tensordot(self.probability.ravel(), values, axes=1)
@@ -172,8 +177,10 @@ def start(
     return Rule(evaluate, support, edges[:-1], edges[1:], *_at(evaluate, edges[:-1], edges[1:]))
 
 
-def adapt(rule: Rule[Fit], tolerance: float | None = None) -> Rule[Fit]:
+def adapt(rule: Rule[Fit], tolerance: float | None = None, *, check: bool = True) -> Rule[Fit]:
     """Refine until every panel is smooth, nothing is outside, and halving changes nothing.
+
+    That last check, which doubles the work, can be left out.
 
     Raises
     ------
@@ -184,7 +191,9 @@ def adapt(rule: Rule[Fit], tolerance: float | None = None) -> Rule[Fit]:
     while True:
         sums = _integral(rule)
         finer = refine(rule, sums.error, sums.mass, goal)
-        if finer is rule:  # then see whether halving the panels changes what it should not
+        if (
+            finer is rule and check
+        ):  # then see whether halving the panels changes what it should not
             change = np.abs(sums.mass - _integral(halve(rule)).mass.reshape(-1, 2).sum(axis=1))
             finer = refine(rule, change - NOISE * rule.rounding, np.zeros_like(change), goal)
         if finer is rule:
@@ -264,9 +273,9 @@ def _join(rule: Rule[Fit], keep: np.ndarray, new_left: Array, new_right: Array) 
 
     def join(old: Array, added: Array) -> Array:
         """One panel's nodes are a row."""
-        by_panel = [v.reshape(-1, NODES, *v.shape[1:]) for v in (old, added)]
+        by_panel = [v.reshape(len(v) // NODES, NODES, *v.shape[1:]) for v in (old, added)]
         both = np.concatenate([by_panel[0][keep], by_panel[1]])[order]
-        return both.reshape(-1, *both.shape[2:])
+        return both.reshape(len(both) * NODES, *both.shape[2:])
 
     make: Any = type(rule.fit)
     return replace(

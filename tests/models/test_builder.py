@@ -167,11 +167,11 @@ def test_collinear_covariates_are_named():  # A12
 def test_checking_the_rank_of_many_areas_takes_no_square_matrix():
     import tracemalloc
 
-    from pymc_dp.models.inputs import _check_rank
+    from pymc_dp.models.inputs import check_rank
 
     design = np.column_stack([np.ones(20_000), np.arange(20_000.0)])
     tracemalloc.start()
-    _check_rank(design, ("one", "x"))
+    check_rank(design, ("one", "x"))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 50 * design.nbytes  # a square matrix would take 10,000 times as much
