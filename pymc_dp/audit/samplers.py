@@ -15,7 +15,7 @@ import xarray as xr
 from pymc_dp._checks import name_some
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.fay_herriot import AreaDraw
-from pymc_dp.mechanisms.protocol import lattice_draws
+from pymc_dp.mechanisms.protocol import lattice_draws, nothing_to_pay
 from pymc_dp.release.release import PrivateRelease
 
 Sampler = Callable[[Array, int], Array]
@@ -43,7 +43,7 @@ def published_values(mechanism: AreaDraw) -> Sampler:
     """Draw on other data by the code that makes a release."""
 
     def sample(y: Array, draws: int) -> Array:
-        return mechanism.drawing(y, draws, None)()["theta"][1]
+        return mechanism.drawing(y, draws, None)(nothing_to_pay)["theta"][1]
 
     return sample
 
@@ -53,7 +53,7 @@ def lattice_values(mechanism: AreaDraw) -> Sampler:
     rho = float(mechanism.price().max())
 
     def sample(y: Array, draws: int) -> Array:
-        return lattice_draws(mechanism.plan, y, rho, draws)
+        return lattice_draws(mechanism.plan, y, rho, draws, nothing_to_pay)
 
     return sample
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pymc_dp.cli.arguments import parser
@@ -109,7 +108,7 @@ def release(args: argparse.Namespace) -> int:
     check_claim(declared, variance=args.variance, conditional=args.conditional)
     targets = Targets(args.out, args.table, args.plots)
     targets.check()
-    ledger = None if args.ledger is None else open_ledger(args.ledger)
+    ledger = None if args.ledger is None else PrivacyLedger(args.ledger)
     load_pymc()
     from pymc_dp.models.builder import fay_herriot
     from pymc_dp.release.release import PrivateRelease
@@ -161,7 +160,7 @@ def release(args: argparse.Namespace) -> int:
 
 def ledger_show(args: argparse.Namespace) -> int:
     """Show what was charged to a ledger."""
-    show_ledger(open_ledger(args.file), args.delta)
+    show_ledger(PrivacyLedger(args.file), args.delta)
     return 0
 
 
@@ -169,25 +168,8 @@ def ledger_create(args: argparse.Namespace) -> int:
     """Create a ledger, its budget fixed for good."""
     if args.file.exists():
         raise ValueError(f"{args.file} exists: the budget of a ledger is fixed at creation")
-    ledger = PrivacyLedger(
-        args.file,
-        args.rho,
-        create=True,
-        conditional=args.conditional,
-        programme=args.programme,
-    )
-    show_ledger(ledger, 1e-6)
+    show_ledger(PrivacyLedger(args.file, args.rho, conditional=args.conditional), 1e-6)
     return 0
-
-
-def open_ledger(path: Path) -> PrivacyLedger:
-    """Open a ledger that exists; its absence is said in the words of the command line."""
-    if not path.exists():
-        raise FileNotFoundError(
-            f"there is no ledger at {path}: give the place it was moved to, or start a new "
-            f"programme with pymc-dp ledger create {path} --rho RHO"
-        )
-    return PrivacyLedger(path)
 
 
 def _publish(

@@ -18,7 +18,6 @@ import xarray as xr
 from scipy.special import ndtri
 
 from pymc_dp import containers
-from pymc_dp._files import new_file
 from pymc_dp.cli.input import PICTURES
 from pymc_dp.cli.output import one_line
 from pymc_dp.publish.allow_list import with_zeros
@@ -109,7 +108,7 @@ def write_table(group: xr.Dataset, path: Path) -> None:
         half = ndtri((1 + PROB) / 2) * group["theta_smoothed_sd"].values
         columns |= {"smoothed": smoothed, "lower": smoothed - half, "upper": smoothed + half}
     digits = max(record["publishing_decimals"], 0)
-    with new_file(path) as hidden, hidden.open("x", encoding="utf-8", newline="") as file:
+    with path.open("x", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(["area", *columns, "claim"])
         for area, *values in zip(group["area"].values, *columns.values(), strict=True):
@@ -133,8 +132,8 @@ def write_pictures(group: xr.Dataset, n: xr.DataArray, folder: Path) -> list[Pat
     """
     written = []
     for name, figure in _figures(group, n):
-        with new_file(folder / name) as hidden:
-            figure.savefig(hidden, format="png", dpi=150)
+        with (folder / name).open("xb") as file:
+            figure.savefig(file, format="png", dpi=150)
         written.append(folder / name)
     return written
 

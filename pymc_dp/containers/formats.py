@@ -50,7 +50,8 @@ def _equal(found: Any, wanted: Any) -> bool:
     if found is None or wanted is None:
         return found is wanted
     same_type = found.dtype == wanted.dtype or found.dtype.kind == wanted.dtype.kind == "U"
-    return bool(same_type and np.array_equal(found, wanted))
+    numbers = np.asarray(wanted).dtype.kind == "f"  # missing where there is no sample
+    return bool(same_type and np.array_equal(found, wanted, equal_nan=numbers))
 
 
 def write_netcdf(data: xr.Dataset, group: str, path: Path) -> None:

@@ -22,6 +22,7 @@ from pymc_dp._roots import safe_root
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.lattice import SPACING, price
 from pymc_dp.mechanisms.law import ReleaseLaw
+from pymc_dp.mechanisms.protocol import Target
 from pymc_dp.posterior.fay_herriot import GaussianPosterior, fay_herriot_posterior
 from pymc_dp.record.claims import Method
 
@@ -245,6 +246,22 @@ def rho_of_epsilon(epsilon: float, delta: float, coordinates: int = 1) -> float:
     while excess(high) <= 0:
         high += 2.0
     return math.exp(safe_root(excess, low, high))
+
+
+def budget_of(target: Target, coordinates: int) -> float:
+    """The price that a target asks for; `coordinates` are those that one record can move.
+
+    Raises
+    ------
+    ValueError
+        If there is no target, or it is not given in one of the two ways or out of range.
+    """
+    asked = target.asked()
+    if "rho" not in asked:
+        return rho_of_epsilon(asked["epsilon"], asked["delta"], coordinates)
+    if not (math.isfinite(asked["rho"]) and asked["rho"] > 0):
+        raise ValueError("rho must be a positive finite number")
+    return asked["rho"]
 
 
 def calibrated_coordinates(law: ReleaseLaw, method: Method, bound: float) -> int:

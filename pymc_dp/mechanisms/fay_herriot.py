@@ -6,7 +6,6 @@ Every formula takes the posterior in factors, ``M = diag(gamma) + left right'``,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -26,9 +25,23 @@ from pymc_dp.mechanisms.calibration import (
 from pymc_dp.mechanisms.fay_herriot_draw import IndependentPlan, JointPlan, WidenedPlan
 from pymc_dp.mechanisms.lattice import SPACING, price, publishing_decimals
 from pymc_dp.mechanisms.law import ReleaseLaw
-from pymc_dp.mechanisms.protocol import Target, Variables, floating_draws, lattice_draws
+from pymc_dp.mechanisms.protocol import (
+    Charge,
+    Draw,
+    Request,
+    Target,
+    Variables,
+    floating_draws,
+    lattice_draws,
+    with_information,
+)
 from pymc_dp.mechanisms.sensitivity import joined_sensitivity, public_bound
 from pymc_dp.posterior.fay_herriot import GaussianPosterior
+from pymc_dp.posterior.information import (
+    InformationMatrix,
+    independent_information,
+    widened_information,
+)
 from pymc_dp.reading.read import Reading
 from pymc_dp.record.claims import Mechanism, Method
 from pymc_dp.record.figures import DELTAS, ORDERS, joint_figures, worded
@@ -57,6 +70,7 @@ class AreaDraw:
     bound: float
     noun = "areas"
     once = None
+    rests_on = ("sigma_u", "sampling_variance")
 
     @property
     def name(self) -> Mechanism:
@@ -66,9 +80,7 @@ class AreaDraw:
     @property
     def facts(self) -> dict[str, Any]:
         """Whether the design is a column of ones, so that there are no covariates to declare."""
-        posterior = self.law.posterior
-        constant = posterior.basis.shape[1] == 1 and np.ptp(posterior.basis) == 0
-        return {"intercept_only": bool(constant and not posterior.offset.any())}
+        return {"intercept_only": intercept_only(self.law.posterior)}
 
     @property
     def decimals(self) -> int:
@@ -86,19 +98,39 @@ class AreaDraw:
 
     def guarantee(self, *, claim: str, draws: int = 1) -> xr.Dataset:
         """See :func:`law_dataset`."""
-        return law_dataset(
+        data = law_dataset(
             self.law, self.sensitivity, self.area, bound=self.bound, claim=claim, draws=draws
         )
+        return with_information(data, self.information)
 
-    def drawing(self, y: Array, draws: int, container: Any) -> Callable[[], Variables]:
-        """Draws of theta on the publishing grid, and what smoothing once more makes of them."""
+    @property
+    def sampling_variance(self) -> Array:
+        """``D`` of the data, NaN where there is no sample; (m,)."""
+        D = self.law.sampling_variance
+        return np.where(D > 0, D, np.nan)
+
+    @cached_property
+    def information(self) -> InformationMatrix:
+        """``K``: how precisely a draw says what the direct estimates are."""
+        law = self.law
+        if law.mechanism == "independent":
+            return independent_information(law.posterior, law.inflation, law.extra)
+        return widened_information(law.posterior, law.inflation, law.extra)
+
+    def drawing(self, y: Array, draws: int, container: Any) -> Draw:
+        """Draws of theta on the publishing grid, smoothed once more; ``h`` is not rounded."""
         rho, decimals = float(self.price().max()), self.decimals
 
-        def make() -> Variables:
-            noisy = lattice_draws(self.plan, y, rho, draws)
+        def make(charge: Charge) -> Variables:
+            noisy = lattice_draws(self.plan, y, rho, draws, charge)
             theta = np.stack([self.plan.publish(w) for w in noisy]).round(decimals)
             smoothed = self.law.smoothed(theta)[0].round(decimals)
-            return {"theta": (("area",), theta), "theta_smoothed": (("area",), smoothed)}
+            h = np.stack([self.plan.sufficient(w) for w in noisy])
+            return {
+                "theta": (("area",), theta),
+                "theta_smoothed": (("area",), smoothed),
+                "information_h": (("area",), h),
+            }
 
         return make
 
@@ -161,10 +193,17 @@ class AreaDraw:
         return np.divide(away, sd, out=np.zeros_like(sd), where=sd > 0)
 
 
+def intercept_only(posterior: GaussianPosterior) -> bool:
+    """Whether the linear predictor is one intercept."""
+    constant = posterior.basis.shape[1] == 1 and np.ptp(posterior.basis) == 0
+    return bool(constant and not posterior.offset.any())
+
+
 def area_draw(
-    reading: Reading, sensitivity: Any, name: Mechanism, target: str
+    reading: Reading, sensitivity: Any, name: Mechanism, request: Request
 ) -> tuple[AreaDraw, Array]:
     """The mechanism for a Fay-Herriot model that has been read, and its direct estimates."""
+    request.refuse_options(name)
     precision = reading.posterior.precision
     sampled = precision > 0
     bounds = declared_bounds(getattr(sensitivity, "attrs", {}))

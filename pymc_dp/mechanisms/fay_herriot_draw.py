@@ -76,6 +76,11 @@ class JointPlan:
         """``S y``; (m + p,)."""
         return np.concatenate([self.own * y, _exact_product(self.shared, y)])
 
+    def sufficient(self, noisy: Array) -> Array:
+        """``S' noisy``: all that the noisy statistics say of the direct estimates; (m,)."""
+        m = self.own.size
+        return np.asarray(self.own * noisy[:m] + self.shared @ noisy[m:])
+
     def publish(self, noisy: Array) -> Array:
         """``L noisy + c``: a posterior draw; (m,)."""
         post = self.posterior
@@ -164,6 +169,12 @@ class WidenedPlan:
         areas = self.own * y + self.rows @ _exact_product(self.crossed, y)
         return np.concatenate([areas, _exact_product(self.shared, y)])
 
+    def sufficient(self, noisy: Array) -> Array:
+        """``S' noisy``: all that the noisy statistics say of the direct estimates; (m,)."""
+        m = self.own.size
+        areas = self.own * noisy[:m] + self.crossed @ (self.rows.T @ noisy[:m])
+        return np.asarray(areas + self.shared @ noisy[m:])
+
     def publish(self, noisy: Array) -> Array:
         """``L noisy + c``; (m,)."""
         post = self.posterior
@@ -226,6 +237,11 @@ class IndependentPlan:
             self.scale * post.gamma * y
             + (self.scale[:, None] * post.left) @ _exact_product(post.right, y)
         )
+
+    def sufficient(self, noisy: Array) -> Array:
+        """``S' noisy``: all that the noisy statistics say of the direct estimates; (m,)."""
+        post, weighted = self.posterior, self.scale * noisy
+        return np.asarray(post.gamma * weighted + post.right @ (post.left.T @ weighted))
 
     def publish(self, noisy: Array) -> Array:
         """``L noisy + c``; (m,)."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Never
@@ -23,7 +22,15 @@ from pymc_dp import privacy
 from pymc_dp._checks import declared_bounds
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.lattice import SPACING, UNIT, publishing_decimals
-from pymc_dp.mechanisms.protocol import Target, Variables, floating_draws, lattice_draws
+from pymc_dp.mechanisms.protocol import (
+    Charge,
+    Draw,
+    Request,
+    Target,
+    Variables,
+    floating_draws,
+    lattice_draws,
+)
 from pymc_dp.mechanisms.sensitivity import Changes, public_bound, read_changes
 from pymc_dp.posterior.sparse import BLOCK as COLUMNS
 from pymc_dp.posterior.sparse import Factor, exact_forward, factorise
@@ -241,6 +248,7 @@ class LinearDraw:
     bound: float
     reading: LinearReading = field(repr=False)
     once = None
+    rests_on = ("sigma_u", "sampling_variance")
 
     @property
     def name(self) -> Mechanism:
@@ -273,6 +281,16 @@ class LinearDraw:
         """Plan of the safe draw."""
         return self.law.plan(self.bound)
 
+    @property
+    def sampling_variance(self) -> Array | None:
+        """``D`` where every observed value is a direct estimate, NaN where there is none."""
+        index, weight = self.reading.direct, self.law.linear.data_precision
+        if index is None or (weight - sp.diags_array(weight.diagonal())).nnz:
+            return None
+        D = np.full(self.area.size, np.nan)
+        D[index] = 1 / weight.diagonal()
+        return D
+
     def price(self) -> Array:
         """Price of one draw for each kind of record."""
         return price(self.plan, self.changes.matrix)
@@ -283,12 +301,12 @@ class LinearDraw:
             self.law, self.changes, self.area, bound=self.bound, claim=claim, draws=draws
         )
 
-    def drawing(self, y: Array, draws: int, container: Any) -> Callable[[], Variables]:
+    def drawing(self, y: Array, draws: int, container: Any) -> Draw:
         """Draws of the target on the publishing grid, smoothed once more where that is known."""
         rho, decimals = float(self.price().max()), self.decimals
 
-        def make() -> Variables:
-            noisy = lattice_draws(self.plan, y, rho, draws)
+        def make(charge: Charge) -> Variables:
+            noisy = lattice_draws(self.plan, y, rho, draws, charge)
             theta = np.stack([self.plan.publish(w) for w in noisy]).round(decimals)
             made: Variables = {"theta": (("area",), theta)}
             if (smoothed := self.law.smoothed(theta)) is not None:
@@ -325,9 +343,10 @@ class LinearDraw:
 
 
 def linear_draw(
-    reading: LinearReading, sensitivity: Any, name: Mechanism, target: str
+    reading: LinearReading, sensitivity: Any, name: Mechanism, request: Request
 ) -> tuple[LinearDraw, Array]:
     """The mechanism for a linear-Gaussian model that has been read, and its observed values."""
+    request.refuse_options(name)
     bounds = declared_bounds(getattr(sensitivity, "attrs", {}))
     changes = read_changes(
         sensitivity,

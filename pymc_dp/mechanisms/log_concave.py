@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
@@ -23,7 +23,7 @@ from pymc_dp._checks import name_some
 from pymc_dp._typing import Array
 from pymc_dp.containers.convergence import check_convergence
 from pymc_dp.mechanisms.lattice import publishing_decimals
-from pymc_dp.mechanisms.protocol import Target, Variables
+from pymc_dp.mechanisms.protocol import Charge, Draw, Request, Target, Variables
 from pymc_dp.mechanisms.sensitivity import joined_sensitivity
 from pymc_dp.reading.hidden import refuse_hidden_data
 from pymc_dp.reading.linear import TOLERANCE, read_linear
@@ -73,6 +73,7 @@ class SampledDraw:
     target: str = "theta"
     name: Mechanism = "joint"
     noun = "areas"
+    rests_on = ("sigma_u", "sampling_variance")
     once = "draws of a sampler are not independent"
 
     @property
@@ -94,6 +95,11 @@ class SampledDraw:
     def decimals(self) -> int:
         """Decimals of the public grid on which the draw is published."""
         return publishing_decimals(self.variance)
+
+    @property
+    def sampling_variance(self) -> Array:
+        """``D``, NaN where there is no direct estimate; (m,)."""
+        return self.reading.sampling_variance
 
     def price(self) -> Array:
         """``s_j^2 / (2 D_j)``, an upper bound of the price for a record of each area; (m,)."""
@@ -119,10 +125,15 @@ class SampledDraw:
         )
         return worded(data, claim)
 
-    def drawing(self, y: Array, draws: int, container: Any) -> Callable[[], Variables]:
+    def drawing(self, y: Array, draws: int, container: Any) -> Draw:
         """One draw of the fit, which is checked here, before it is paid for."""
         theta = sampled_draw(container, self.target, self.reading).round(self.decimals)
-        return lambda: {"theta": (("area",), theta)}
+
+        def make(charge: Charge) -> Variables:
+            charge()
+            return {"theta": (("area",), theta)}
+
+        return make
 
     def _unknown(self) -> ValueError:
         return ValueError("bound='log-concave' knows a bound, not the law of the draw")
@@ -146,12 +157,13 @@ class SampledDraw:
 
 
 def sampled(
-    reading: LogConcaveReading, sensitivity: Any, name: Mechanism, target: str
+    reading: LogConcaveReading, sensitivity: Any, name: Mechanism, request: Request
 ) -> tuple[SampledDraw, Array]:
     """The mechanism for a model whose prior is log-concave, and its direct estimates."""
+    request.refuse_options(name)
     seen = np.nan_to_num(reading.sampling_variance) > 0
     moved = joined_sensitivity(sensitivity, reading.area, seen)
-    return SampledDraw(reading, moved, target), np.nan_to_num(reading.estimate)
+    return SampledDraw(reading, moved, request.target), np.nan_to_num(reading.estimate)
 
 
 def read_log_concave(

@@ -10,11 +10,13 @@ import xarray as xr
 
 from pymc_dp._checks import name_some
 from pymc_dp.record.claims import check_assumptions, claim_kind, claim_words, read_record, to_json
-from pymc_dp.record.figures import DRAWN_NAMES, LONG_NAMES, RECORD_NAMES
+from pymc_dp.record.figures import DRAWN_NAMES, LONG_NAMES, RECORD_NAMES, released_name, zero_draw
 
 FILE_SCHEMA = 1
 ATTRS = ("privacy", "created_at", "creation_library", "creation_library_version")
-COORDS = ("chain", "draw", "area", "area_bis", "factor", "order", "delta")
+COORDS = (
+    "chain", "draw", "area", "area_bis", "factor", "information_factor", "order", "delta",
+)  # fmt: skip
 NEEDED = ("claim", "claim_words", "variance_components", "assumptions", "draws")
 # Keys of the record that may be published. Others are kept back: diagnostics of a fit, say, are
 # computed from the data. All of `publishing_decimals` can be read off the digits of the draw.
@@ -35,6 +37,7 @@ RECORD_KEYS = (
     "bound",
     "coordinates",
     "observed",
+    "post_processing",
 )
 _DRAW, _AREA = ("chain", "draw", "area"), ("area",)
 # A reader who has the posterior's spread, its propagation, or a draw beside its smoothed form can
@@ -63,13 +66,24 @@ VARIABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "rho_unshrunk": (_AREA, ("weights", "sampling_variance")),
     **dict.fromkeys(RECORD_NAMES, (("record",), ("records",))),
     "epsilon_area": (("area", "delta"), _PRICE),
+    "noisy_direct": (_DRAW, ()),
+    "noise_variance": (_AREA, ("weights",)),
+    "sampling_variance": (_AREA, ("sampling_variance",)),
+    "information_own": (_AREA, ("sampling_variance", "sigma_u")),
+    "information_shared": (("area", "information_factor"), _POSTERIOR),
+    "information_sign": (("information_factor",), _POSTERIOR),
+    "information_h": (_DRAW, _POSTERIOR),
     "rdp": (("order",), ()),
     "epsilon": (("delta",), ()),
     "epsilon_zcdp": (("delta",), ()),
     "rho": ((), ()),
     "mu": ((), ()),
 }
-ALWAYS = tuple(name for name, (_, inputs) in VARIABLES.items() if not inputs)
+ALWAYS = tuple(
+    name for name, (_, inputs) in VARIABLES.items() if not inputs and name not in DRAWN_NAMES
+)
+# Missing where there is no sample.
+_SAMPLED = ("noisy_direct", "noise_variance", "sampling_variance")
 _LONG_NAMES = LONG_NAMES | RECORD_NAMES | DRAWN_NAMES
 
 
@@ -102,7 +116,7 @@ def public_part(group: xr.Dataset, *, conditional: bool) -> xr.Dataset:
         raise ValueError(f"the record lacks {name_some(absent)}")
     words = _claim(record, conditional=conditional)
     declared = check_assumptions(record["assumptions"])
-    _check_names(group)
+    _check_names(group, released_name(record))
     _check_variables(group, words)
     _check_coords(group, record["draws"])
 
@@ -135,11 +149,10 @@ def public_part(group: xr.Dataset, *, conditional: bool) -> xr.Dataset:
 
 def with_zeros(guarantee: xr.Dataset) -> xr.Dataset:
     """Put zeros in the place of a draw, as what may be published is decided for whole releases."""
-    draws = int(read_record(guarantee.attrs)["draws"])
-    zeros = (("chain", "draw", "area"), np.zeros((1, draws, guarantee.sizes["area"])))
+    record = read_record(guarantee.attrs)
     return (
-        guarantee.assign_coords(chain=[0], draw=np.arange(draws))
-        .assign(theta=zeros, theta_smoothed=zeros)
+        guarantee.assign_coords(chain=[0], draw=np.arange(int(record["draws"])))
+        .assign(zero_draw(guarantee, record))
         .assign_attrs(created_at="")
     )
 
@@ -186,15 +199,27 @@ def _claim(record: Mapping[str, Any], *, conditional: bool) -> str:
     return words
 
 
-def _check_names(group: xr.Dataset) -> None:
+def _without_sample(group: xr.Dataset, name: str) -> np.ndarray:
+    """Where a variable is rightly missing; what nobody can tell is what a whole file has."""
+    if name not in _SAMPLED:
+        return np.zeros((), dtype=bool)
+    if "sensitivity" in group:
+        return np.asarray(group["sensitivity"].values == 0)
+    return np.asarray(~np.isnan(group[name].values).all())
+
+
+_ALWAYS_COORDS = ("area", "order", "delta")
+
+
+def _check_names(group: xr.Dataset, released: str) -> None:
     known = {*VARIABLES, *COORDS, "record"}  # labels of records stay here
     unknown = [name for name in group.variables if name not in known]
     if unknown:
         raise ValueError(f"the group holds {name_some(unknown)}, which is no part of a release")
-    missing = [name for name in (*ALWAYS, "area", "order", "delta") if name not in group]
+    missing = [name for name in (released, *ALWAYS, *_ALWAYS_COORDS) if name not in group]
     missing += [name for name in ATTRS if name not in group.attrs]
     if missing:
-        hint = ": call draw() first" if "theta" in missing else ""
+        hint = ": call draw() first" if released in missing else ""
         raise ValueError(f"the group lacks {name_some(missing)}{hint}")
 
 
@@ -206,7 +231,9 @@ def _check_variables(group: xr.Dataset, words: str) -> None:
         if variable.dims != dims or variable.dtype != np.float64:
             raise ValueError(f"{name} is not as the release made it: float64 on dims {dims}")
         values = variable.values
-        bad = np.isnan(values) if _is_figure(name) else ~np.isfinite(values)
+        infinite = _is_figure(name)  # a price may be infinite, and never missing
+        bad = np.isnan(values) & ~_without_sample(group, name)
+        bad |= False if infinite else np.isinf(values)
         if bad.any():
             raise ValueError(f"{name} has {bad.sum()} missing or infinite values")
         if _is_figure(name) and variable.attrs.get("claim") != words:
@@ -235,11 +262,14 @@ def _is_text(label: str) -> bool:
     return "\0" not in label and not any("\ud800" <= c <= "\udfff" for c in label)
 
 
+_COUNTED = ("chain", "draw", "factor", "information_factor")
+
+
 def _coords(group: xr.Dataset) -> dict[str, Any]:
     """Coordinates made anew, so that a counter carries nothing but its count."""
     labels = np.asarray([str(label) for label in group["area"].values], dtype=str)
     return {
-        **{name: np.arange(group.sizes.get(name, 0)) for name in ("chain", "draw", "factor")},
+        **{name: np.arange(group.sizes.get(name, 0)) for name in _COUNTED},
         **{name: labels for name in ("area", "area_bis")},
         **{name: group[name].values.copy() for name in ("order", "delta")},
     }

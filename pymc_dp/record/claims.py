@@ -11,18 +11,19 @@ from collections.abc import Collection, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
-from pymc_dp._checks import name_some, plain_text
+from pymc_dp._checks import name_some
 from pymc_dp._version import __version__
 
 ASSUMPTIONS = ("weights", "sampling_variance", "sigma_u", "covariates", "universe")
 SCHEMA_VERSION = 1
 Claim = Literal["formal", "conditional"]
-Mechanism = Literal["joint", "independent"]
+Mechanism = Literal["joint", "independent", "noisy-direct"]
 Method = Literal["temper", "noise", "scale"]  # of meeting a budget
 # Each mechanism in words: whoever adds one adds its line, and every page and table says it.
 MECHANISMS: dict[str, str] = {
     "joint": "one draw from the joint posterior of all areas",
     "independent": "posterior mean plus noise independent by area",
+    "noisy-direct": "direct estimates with noise, which is no posterior draw",
 }
 CONDITIONAL = "conditional (treating the variance components as fixed)"
 NEIGHBOURS = (
@@ -53,7 +54,6 @@ def check_assumptions(
     for key, source in given.items():
         if not isinstance(source, str) or not source.strip():
             raise ValueError(f"assumption {key!r} needs its source in words")
-        given[key] = plain_text(source, f"the source of assumption {key!r}")
     if from_answers and "sampling_variance" in given:
         raise ValueError(
             "the sampling variances were computed from the answers, so they cannot be declared "
@@ -64,8 +64,13 @@ def check_assumptions(
     return given
 
 
-def variance_components(assumptions: Mapping[str, str], *, plug_in: bool) -> dict[str, str]:
-    """Kind of each variance component: ``fixed`` needs a declared source.
+def variance_components(
+    assumptions: Mapping[str, str],
+    *,
+    plug_in: bool,
+    rests_on: Collection[str] = ("sigma_u", "sampling_variance"),
+) -> dict[str, str]:
+    """Kind of each variance component that a claim rests on: ``fixed`` needs a declared source.
 
     Raises
     ------
@@ -77,10 +82,7 @@ def variance_components(assumptions: Mapping[str, str], *, plug_in: bool) -> dic
             "sigma_u is held at its posterior mean under idata, so it is estimated from the same "
             "data and cannot be declared public"
         )
-    return {
-        name: "fixed" if name in assumptions else "plug-in"
-        for name in ("sigma_u", "sampling_variance")
-    }
+    return {name: "fixed" if name in assumptions else "plug-in" for name in rests_on}
 
 
 def check_plugged_in(assumptions: Mapping[str, str], in_likelihood: Collection[str]) -> None:
@@ -126,18 +128,7 @@ def mechanism_words(record: Mapping[str, Any]) -> str:
 
 
 def build_record(**facts: Any) -> dict[str, Any]:
-    """The record of one release, from the facts of the release and the versions in use.
-
-    Raises
-    ------
-    ValueError
-        If a text, such as the name of the unit, is blank or holds characters that cannot be seen.
-    """
-    texts = {
-        name: plain_text(fact, f"the record's {name}")
-        for name, fact in facts.items()
-        if isinstance(fact, str)
-    }
+    """The record of one release, from the facts of the release and the versions in use."""
     return {
         "schema_version": SCHEMA_VERSION,
         "neighbours": NEIGHBOURS,
@@ -145,7 +136,6 @@ def build_record(**facts: Any) -> dict[str, Any]:
         "versions": {"pymc_dp": __version__}
         | {name: _version(name) for name in ("pymc", "opendp", "numpy")},
         **facts,
-        **texts,
     }
 
 

@@ -28,6 +28,11 @@ LONG_NAMES = {
     "propagation_own": "gamma, the diagonal part of the propagation matrix",
     "propagation_left": "left factor of the propagation matrix",
     "propagation_right": "right factor of the propagation matrix",
+    "noise_variance": "variance of the noise on the direct estimate",
+    "sampling_variance": "sampling variance of the direct estimate",
+    "information_own": "diagonal part of K, the precision with which a draw shows the estimates",
+    "information_shared": "shared factor of K",
+    "information_sign": "sign of each column of the shared factor",
     "rdp": "Renyi divergence bound of the whole release",
     "epsilon": "epsilon of the whole release at delta, exact Gaussian",
     "epsilon_zcdp": "epsilon of the whole release at delta, from zCDP alone",
@@ -38,8 +43,12 @@ LONG_NAMES = {
 # What a draw adds.
 DRAWN_NAMES = {
     "theta": "released posterior draw",
+    "noisy_direct": "direct estimate with noise",
     "theta_smoothed": "released draw smoothed once more",
+    "information_h": "all that the draw says of the direct estimates: N(K y, K)",
 }
+# The variable that is the release, where it is no posterior draw.
+RELEASED = {"noisy-direct": "noisy_direct"}
 # Where kinds of record are not one an area: in models of units, of years, of several outcomes.
 RECORD_NAMES = {
     "rho_record": "zCDP price of the release for a record of this kind",
@@ -62,10 +71,25 @@ def record_price(group: xr.Dataset, record: Mapping[str, Any]) -> xr.DataArray:
 
     By area; by kind of record in a model whose records are not one an area.
     """
-    name = "rho_respondent" if record["mechanism"] == "joint" else "rho_independent"
+    independent = record["mechanism"] == "independent"
+    name = "rho_independent" if independent else "rho_respondent"
     if name in group:
         return group[name]
-    return group["rho_record" if record["mechanism"] == "joint" else "rho_independent_record"]
+    return group["rho_independent_record" if independent else "rho_record"]
+
+
+def released_name(record: Mapping[str, Any]) -> str:
+    """Name of the variable that a draw of this mechanism adds whatever else it adds."""
+    return RELEASED.get(record.get("mechanism", ""), "theta")
+
+
+def zero_draw(guarantee: xr.Dataset, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Zeros in the place of what a draw will add to a guarantee."""
+    names = [released_name(record)]
+    names += ["theta_smoothed"] if "theta_smoothed_sd" in guarantee else []
+    names += ["information_h"] if "information_own" in guarantee else []
+    zeros = np.zeros((1, int(record["draws"]), guarantee.sizes["area"]))
+    return {name: (("chain", "draw", "area"), zeros) for name in dict.fromkeys(names)}
 
 
 def draws_in_words(record: Mapping[str, Any]) -> str:

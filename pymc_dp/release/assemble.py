@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+import numpy as np
 import pymc as pm
 import xarray as xr
 from pytensor.graph.traversal import ancestors
@@ -20,13 +21,14 @@ from pymc_dp.mechanisms.lattice import EXPONENT
 from pymc_dp.mechanisms.log_concave import (
     read_log_concave,
 )
-from pymc_dp.mechanisms.protocol import ReleaseMechanism, Target
+from pymc_dp.mechanisms.protocol import PLAIN, ReleaseMechanism, Request, Target
 from pymc_dp.mechanisms.sensitivity import (
     moves_several,
 )
-from pymc_dp.reading.read import hold, read_model
+from pymc_dp.posterior.fay_herriot import GaussianPosterior, fay_herriot_posterior
+from pymc_dp.reading.read import Reading, hold, read_model
 from pymc_dp.reading.refusals import variance_components
-from pymc_dp.reading.symbolic import observed_variable
+from pymc_dp.reading.symbolic import NotLinearGaussianError, observed_variable
 from pymc_dp.record.claims import (
     Mechanism,
     Method,
@@ -63,7 +65,7 @@ def gather(
     *,
     idata: Any = None,
     fixed: Mapping[str, float] | None = None,
-    target: str = "theta",
+    request: Request = PLAIN,
     mechanism: Mechanism = "joint",
     assumptions: Mapping[str, str] | None = None,
     observed: str | None = None,
@@ -72,7 +74,8 @@ def gather(
 ) -> Ingredients:
     """Check what a release is given, hold variance components, and read the model."""
     if mechanism not in get_args(Mechanism):
-        raise ValueError(f"mechanism must be 'joint' or 'independent', not {mechanism!r}")
+        known = " or ".join(map(repr, get_args(Mechanism)))
+        raise ValueError(f"mechanism must be {known}, not {mechanism!r}")
     if bound not in (None, "log-concave"):
         raise ValueError(f"bound must be None or 'log-concave', not {bound!r}")
     model = pm.modelcontext(model)
@@ -80,23 +83,32 @@ def gather(
     declared = check_assumptions(assumptions, from_answers=from_answers)
     if idata is not None:
         containers.check_container(idata)
-    plain = bound is None
-    held, plugged_in = hold_components(model, dict(fixed or {}), idata if plain else None, observed)
-    components = component_kinds(declared, plug_in=bool(plugged_in))
+    plugged_in: dict[str, dict[str, float]] = {}
     reading: registry.AnyReading
-    if plain:
-        reading = read_model(held, target, observed, arrow=not moves_several(sensitivity))
+    if bound is None and mechanism in registry.WITHOUT_COMPONENTS:
+        reading, components_held = read_without_components(
+            hold(model, dict(fixed or {})), request.target, observed
+        )
+        request = replace(request, components_held=components_held)
     else:
-        reading = read_log_concave(held, target, observed)
+        fit = idata if bound is None else None
+        held, plugged_in = hold_components(model, dict(fixed or {}), fit, observed)
+        if bound is None:
+            several = moves_several(sensitivity)
+            reading = read_model(held, request.target, observed, arrow=not several)
+        else:
+            reading = read_log_concave(held, request.target, observed)
+    made, y = registry.made(reading, sensitivity, mechanism, request)
+    plug_in = bool(plugged_in)
+    components = component_kinds(declared, plug_in=plug_in, rests_on=made.rests_on)
     if plugged_in:
         check_plugged_in(declared, in_likelihood(model, plugged_in, observed))
-    made, y = registry.made(reading, sensitivity, mechanism, target)
     claim = claim_kind(components)
     facts = {
         "claim": claim,
         "claim_words": claim_words(claim),
         "mechanism": mechanism,
-        "target": target,
+        "target": request.target,
         "variance_components": components,
         "plugged_in": plugged_in,
         "unit": str(getattr(sensitivity, "attrs", {}).get("unit", "record")),
@@ -107,7 +119,63 @@ def gather(
     }
     if observed is not None:
         facts["observed"] = observed
-    return Ingredients(mechanism=made, y=y, read=reading, facts=facts, idata=idata, planned=planned)
+    parts = Ingredients(
+        mechanism=made, y=y, read=reading, facts=facts, idata=idata, planned=planned
+    )
+    if request.budget.given and mechanism not in registry.MADE_FOR_A_BUDGET:
+        return calibrated(parts, request.budget, "temper")
+    return parts
+
+
+def read_without_components(
+    model: pm.Model, target: str, observed: str | None
+) -> tuple[Reading, bool]:
+    """Read direct estimates, their variances and the design of a Fay-Herriot model.
+
+    Components of the effects that are free are held at two values of their prior: nothing that is
+    read may depend on them. Also returns whether none was free.
+    """
+    free = variance_components(model, observed)
+    if free:
+        values = pm.draw([model[name] for name in free], draws=2, random_seed=1)
+        held = [hold(model, dict(zip(free, (v[i] for v in values), strict=True))) for i in (0, 1)]
+    else:
+        held = [model]
+    found = []
+    for each in held:
+        reading = read_model(each, target, observed)
+        if not isinstance(reading, Reading):
+            raise NotLinearGaussianError(
+                "noise on the direct estimates takes a Fay-Herriot model: one direct estimate per "
+                "area, with its sampling variance; take mechanism='joint' for this one"
+            )
+        found.append(reading)
+    if free and not _alike(*(reading.posterior for reading in found)):
+        raise NotLinearGaussianError(
+            f"{name_some(free)} are free, and more than the area effects depends on them: hold "
+            "with fixed=... whatever is no variance of the effects"
+        )
+    return found[0], not free
+
+
+def _alike(first: GaussianPosterior, second: GaussianPosterior) -> bool:
+    """Whether two posteriors are those of one model but for the variance of the area effects."""
+    second = fay_herriot_posterior(
+        first.between_variance,
+        second.precision,
+        second.basis,
+        prior_precision=second.prior_precision,
+        prior_shift=second.prior_shift,
+        offset=second.offset,
+    )
+    probe = np.random.default_rng(1).normal(size=first.gamma.size)
+    pairs = [
+        (first.precision, second.precision),
+        (first.variance, second.variance),
+        (first.mean(probe), second.mean(probe)),
+        (first.mean(0 * probe), second.mean(0 * probe)),
+    ]
+    return all(np.allclose(a, b, rtol=1e-7, atol=1e-9 * np.abs(a).max()) for a, b in pairs)
 
 
 def calibrated(parts: Ingredients, target: Target, method: Method) -> Ingredients:

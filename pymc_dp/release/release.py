@@ -16,9 +16,9 @@ import xarray as xr
 from pymc_dp import containers
 from pymc_dp._checks import round_up
 from pymc_dp._typing import Array
-from pymc_dp.mechanisms.protocol import ReleaseMechanism, Target
+from pymc_dp.mechanisms.protocol import ReleaseMechanism, Request, Target
 from pymc_dp.record.claims import Claim, Mechanism, Method, build_record, to_json
-from pymc_dp.record.figures import DRAWN_NAMES, record_price
+from pymc_dp.record.figures import DRAWN_NAMES, LONG_NAMES
 from pymc_dp.release.assemble import Ingredients, calibrated, gather
 
 if TYPE_CHECKING:
@@ -50,9 +50,16 @@ class PrivateRelease:
         ``{name: value}``: free variables to hold at constants.
     target : str
         The variable to release.
-    mechanism : {"joint", "independent"}
-        A draw from the joint posterior, or the posterior mean plus independent noise of the
-        posterior variance (dearer, by the squared posterior correlations).
+    mechanism : {"joint", "independent", "noisy-direct"}
+        A draw from the joint posterior; or the posterior mean plus independent noise of the
+        posterior variance (costlier, by the squared posterior correlations); or noise on the
+        direct estimates of a Fay-Herriot model, made for a budget, which is no posterior draw.
+        Its variance components may be free: the noise takes none.
+    rho : float, optional
+        zCDP budget of one draw: as :meth:`calibrate` meets it by tempering, or what noise on
+        direct estimates is made for, which needs one. Give this, or `epsilon` and `delta`.
+    epsilon, delta : float, optional
+        The budget as epsilon at delta.
     assumptions : dict, optional
         ``{what: source in words}``: who declares what public; keys ``weights``,
         ``sampling_variance``, ``sigma_u``, ``covariates``, ``universe``. The claim is formal
@@ -98,6 +105,9 @@ class PrivateRelease:
         fixed: Mapping[str, float] | None = None,
         target: str = "theta",
         mechanism: Mechanism = "joint",
+        rho: float | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
         assumptions: Mapping[str, str] | None = None,
         observed: str | None = None,
         bound: Literal["log-concave"] | None = None,
@@ -110,7 +120,7 @@ class PrivateRelease:
                 sensitivity,
                 idata=idata,
                 fixed=fixed,
-                target=target,
+                request=Request(target, Target(rho, epsilon, delta)),
                 mechanism=mechanism,
                 assumptions=assumptions,
                 observed=observed,
@@ -241,12 +251,7 @@ class PrivateRelease:
         return self._parts.mechanism.propagation()
 
     def draw(
-        self,
-        idata: Any = None,
-        *,
-        ledger: PrivacyLedger | None = None,
-        cells: str | None = None,
-        draws: int = 1,
+        self, idata: Any = None, *, ledger: PrivacyLedger | None = None, draws: int = 1
     ) -> Any:
         """Draw from the posterior, safely, and attach the ``private_release`` group.
 
@@ -259,9 +264,6 @@ class PrivateRelease:
         idata : InferenceData or DataTree, optional
             Where to attach; by default the one given before, else a new one.
         ledger : PrivacyLedger, optional
-        cells : str, optional
-            Column of the ledger's cells whose labels are the areas of this release: each area's
-            people are charged their own price. Without it everybody is charged the largest.
         draws : int
             Number of draws, each at the full price.
 
@@ -273,16 +275,13 @@ class PrivateRelease:
         Raises
         ------
         ValueError
-            If the container already has a release, ``draws`` is not a positive integer, the areas
-            are not the ledger's cells, this is a plan, or this object has drawn before without a
-            ledger, or under a bound at all.
+            If the container already has a release, ``draws`` is not a positive integer, this is
+            a plan, or this object has drawn before without a ledger, or under a bound at all.
         BudgetExceeded
             If the ledger's budget does not cover the price.
         """
         if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
             raise ValueError("draws must be a positive integer")
-        if cells is not None and ledger is None:
-            raise ValueError("cells names a column of a ledger: give the ledger too")
         if self._parts.planned:
             raise ValueError(
                 "this is a plan, which holds no outcomes: a draw would be about nobody. Make a "
@@ -302,20 +301,19 @@ class PrivateRelease:
         make = mechanism.drawing(self._parts.y, int(draws), container)
         with self._lock:
             self._check_again(ledger is not None)
-            if ledger is not None:
-                record = self._record(draws)
-                prices = None
-                if cells is not None:
-                    prices = record_price(group, record).to_series().rename_axis(cells)
-                ledger.charge(
-                    float(group["rho"]),
-                    label=self._parts.label,
-                    cells=prices,
-                    claim=self.claim,
-                    record=record,
-                )
-            self._charged, self._drawn = ledger is not None, self._drawn + int(draws)
-            for name, (dims, values) in make().items():
+
+            def charge() -> None:
+                if ledger is not None:
+                    ledger.charge(
+                        float(group["rho"]),
+                        label=self._parts.label,
+                        claim=self.claim,
+                        record=self._record(draws),
+                    )
+                # From here on there may be noise that somebody has seen.
+                self._charged, self._drawn = ledger is not None, self._drawn + int(draws)
+
+            for name, (dims, values) in make(charge).items():
                 group[name] = (("chain", "draw", *dims), values[None])
                 group[name].attrs["long_name"] = DRAWN_NAMES[name]
             group = group.assign_coords(chain=[0], draw=np.arange(draws))
@@ -399,7 +397,12 @@ class PrivateRelease:
         )
 
     def _describe(self, *, draws: int) -> xr.Dataset:
-        data = self._parts.mechanism.guarantee(claim=self._facts["claim_words"], draws=draws)
+        mechanism = self._parts.mechanism
+        data = mechanism.guarantee(claim=self._facts["claim_words"], draws=draws)
+        if "sampling_variance" in self._facts["assumptions"]:
+            if (variance := mechanism.sampling_variance) is not None:
+                data["sampling_variance"] = ("area", variance)
+                data["sampling_variance"].attrs["long_name"] = LONG_NAMES["sampling_variance"]
         return data.assign_attrs(
             privacy=to_json(self._record(draws)),
             creation_library="pymc_dp",

@@ -444,10 +444,10 @@ def test_an_audit_runs_the_code_of_the_draw_itself(monkeypatch):
     target, calls = release(), []
     honest = fay_herriot.lattice_draws
 
-    def noiseless(plan, y, rho, draws):
+    def noiseless(plan, y, rho, draws, charge):
         calls.append(draws)
         centre = plan.statistic(y)
-        return centre + 1e-3 * (honest(plan, y, rho, draws) - centre)
+        return centre + 1e-3 * (honest(plan, y, rho, draws, charge) - centre)
 
     monkeypatch.setattr(fay_herriot, "lattice_draws", noiseless)
     assert not audit_pair(target, draws=300, confidence=SURE).passed
@@ -455,9 +455,7 @@ def test_an_audit_runs_the_code_of_the_draw_itself(monkeypatch):
 
 
 def test_an_audit_takes_no_ledger_and_charges_none(tmp_path):
-    ledger = pdp.PrivacyLedger(
-        tmp_path / "programme.ledger", rho=100.0, conditional=True, create=True
-    )
+    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", rho=100.0, conditional=True)
     target = release()
     target.draw(ledger=ledger)
     spent = ledger.spent

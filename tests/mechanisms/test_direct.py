@@ -51,7 +51,7 @@ def test_noise_has_the_stated_mean_and_variance_in_every_area(direct):
 @pytest.mark.parametrize("rho", [1e-6, 0.1, 0.5, 20.0])
 def test_every_record_pays_at_most_the_price_and_nearly_all_of_it(rho):
     s = np.array([0.01, 0.0, 1e-5, 0.3])
-    plan = module._plan(s, 1.0, rho)
+    plan = module.plan_within(s, 1.0, rho)
     paid = price(plan.norm, s, plan.slack)
     assert paid.max() <= rho and paid[1] == 0
     # What rounding costs beside: about 1e-15 standard deviations, 1e-11 where s is 1e-5.
@@ -61,15 +61,15 @@ def test_every_record_pays_at_most_the_price_and_nearly_all_of_it(rho):
 
 def test_noisy_statistics_of_direct_estimates_lie_on_the_public_lattice(monkeypatch, direct):
     seen = []
-    plain = module.noisy_statistics
+    plain = module.lattice_draws
     monkeypatch.setattr(
-        module, "noisy_statistics", lambda *a: seen.append((a, plain(*a))) or seen[-1][1]
+        module, "lattice_draws", lambda *a: seen.append((a, plain(*a))) or seen[-1][1]
     )
     result = private_direct(direct, rho=0.5)
     [(arguments, noisy)] = seen
     assert isinstance(arguments[0], DirectPlan)
     np.testing.assert_array_equal(noisy / SPACING, np.rint(noisy / SPACING))
-    assert result.attrs["rho"] == arguments[3] <= 0.5
+    assert result.attrs["rho"] == arguments[2] <= 0.5
     decimals = read_record(result.attrs)["publishing_decimals"]
     published = result["estimate"].values[[0, 1, 3]]
     np.testing.assert_array_equal(published, published.round(decimals))
@@ -83,7 +83,7 @@ def test_result_holds_no_estimate_and_says_that_what_follows_is_free(direct):
     record = read_record(result.attrs)
     assert "post-processing" in record["post_processing"]
     assert record["claim"] == "formal" and record["unit"] == "household"
-    assert record["mechanism"] == "noisy direct estimates" and record["assumptions"] == DECLARED
+    assert record["mechanism"] == "noisy-direct" and record["assumptions"] == DECLARED
     assert np.isnan(result["estimate"][2]) and np.isnan(result["variance"][2])
     assert not (result["estimate"] == direct["estimate"]).any()
     assert not any(str(v) in str(result.attrs) for v in (0.123, 0.234, 0.345))
@@ -98,7 +98,7 @@ def test_claim_is_conditional_without_a_source_of_the_sampling_variances(direct)
 def test_ledger_is_charged_before_the_noise_and_a_refusal_draws_nothing(
     monkeypatch, direct, tmp_path
 ):
-    ledger = PrivacyLedger(tmp_path / "programme.ledger", 0.7, create=True)
+    ledger = PrivacyLedger(tmp_path / "programme.ledger", 0.7)
     private_direct(direct, rho=0.5, ledger=ledger, assumptions=DECLARED)
     assert ledger.spent == pytest.approx(0.5, rel=1e-9) and ledger.spent <= 0.5
 
@@ -154,7 +154,7 @@ def test_unusable_inputs_name_areas_and_show_no_estimate(direct, tmp_path):
     bad["estimate"][0] = 1.5
     with pytest.raises(ValueError, match=r"^1 observed values lie outside the declared range$"):
         private_direct(bad, rho=0.5)
-    ledger = PrivacyLedger(tmp_path / "budget.ledger", 1.0, conditional=True, create=True)
+    ledger = PrivacyLedger(tmp_path / "budget.ledger", 1.0, conditional=True)
     with pytest.raises(ValueError, match="on the lattice"):
         private_direct(direct, rho=1e-32, ledger=ledger)
     assert ledger.spent == 0

@@ -24,14 +24,16 @@ import pymc_dp.publish.public_file
 from pymc_dp import PrivateRelease, fay_herriot
 from pymc_dp import containers as io
 from pymc_dp.mechanisms.law import smooth_joint
+from pymc_dp.posterior.information import joint_h
 from pymc_dp.publish.allow_list import ALWAYS, COORDS, RECORD_KEYS
 from pymc_dp.publish.public_file import read_public, write_public
 from pymc_dp.reading.read import read_model
 from pymc_dp.record.claims import CONDITIONAL, build_record, read_record, to_json
 from pymc_dp.record.figures import RECORD_NAMES
 
-# Those of a Fay-Herriot model; other models have figures by record.
-VARIABLES = {k: v for k, v in pymc_dp.publish.allow_list.VARIABLES.items() if k not in RECORD_NAMES}
+# Those of a draw from a Fay-Herriot model; other models have figures by record.
+OTHERS = {*RECORD_NAMES, "noisy_direct", "noise_variance"}
+VARIABLES = {k: v for k, v in pymc_dp.publish.allow_list.VARIABLES.items() if k not in OTHERS}
 
 SUFFIXES = [".nc", ".zarr"]
 both = pytest.mark.parametrize("suffix", SUFFIXES)
@@ -336,9 +338,13 @@ def test_infinite_epsilon_stays_infinite(formal, tmp_path):
 def outputs_for(inputs):
     """Everything a release shows, as a function of the inputs alone: the draw held fixed."""
     model = a_model(LABELS, inputs, "~ x")
-    smoothed, _ = smooth_joint(read_model(model).posterior, np.linspace(0.1, 0.4, M))
-    guarantee = a_release(inputs=inputs).guarantee
-    return {n: v.values for n, v in guarantee.data_vars.items()} | {"theta_smoothed": smoothed}
+    posterior, draw = read_model(model).posterior, np.linspace(0.1, 0.4, M)
+    after = {
+        "theta_smoothed": smooth_joint(posterior, draw)[0],
+        "information_h": joint_h(posterior, draw),
+    }
+    guarantee = a_release(EVERYTHING, inputs=inputs).guarantee
+    return {n: v.values for n, v in guarantee.data_vars.items()} | after
 
 
 def calibrated_outputs_for(inputs, method):
@@ -370,6 +376,10 @@ def test_table_of_inputs_is_what_the_outputs_depend_on():
     for name, inputs in depends.items():
         if name in ALWAYS:
             assert inputs == set(INPUTS)  # the joint figure, one number, stays all the same
+        elif name == "information_sign":
+            assert not inputs  # goes with the factor that it belongs to
+        elif name == "information_h":
+            assert inputs <= set(VARIABLES[name][1])  # beside other noise it takes all of them
         else:
             assert inputs == set(VARIABLES[name][1])
 
@@ -405,7 +415,7 @@ def test_calibration_is_told_in_full_where_all_inputs_are_public(tmp_path):
 
 
 def test_joint_figure_and_draw_are_what_always_stays():
-    assert set(ALWAYS) == {"theta", "rho", "mu", "rdp", "epsilon", "epsilon_zcdp"}
+    assert set(ALWAYS) == {"rho", "mu", "rdp", "epsilon", "epsilon_zcdp"}
 
 
 SUBSETS = [s for k in range(5) for s in itertools.combinations(list(INPUTS), k)]
@@ -420,8 +430,9 @@ def test_what_is_computed_from_undeclared_inputs_is_left_out_and_listed(tmp_path
     undeclared = {name: set(VARIABLES[name][1]) - set(declared) for name in VARIABLES}
     assert set(back.data_vars) == {name for name, inputs in undeclared.items() if not inputs}
     record = read_record(back.attrs)
+    # Sampling variances that nobody declares public are not even in the group.
     assert {n: set(i) for n, i in record["left_out"].items()} == {
-        name: inputs for name, inputs in undeclared.items() if inputs
+        name: inputs for name, inputs in undeclared.items() if inputs and name in group
     }
     listing = plain_listing(path)
     assert not any(f"/private_release/{name}" in listing for name in record["left_out"])
@@ -438,7 +449,7 @@ def test_without_any_declaration_the_draw_and_the_joint_figure_remain_and_the_fi
     path = tmp_path / f"release{suffix}"
     write_public(undeclared, path, conditional=True)
     back = read_public(path)["private_release"]
-    assert set(back.data_vars) == set(ALWAYS)
+    assert set(back.data_vars) == {"theta", *ALWAYS}
     assert set(back.coords) == {"chain", "draw", "area", "order", "delta"}
     record = read_record(back.attrs)
     assert record["declaration"] == "nobody declares any input public"
@@ -534,7 +545,7 @@ def test_existing_target_of_any_kind_is_refused_and_left_alone(formal, tmp_path,
     targets = list(existing_targets(tmp_path, suffix))
     before = sorted(tmp_path.rglob("*"))
     for path in targets:
-        with pytest.raises(FileExistsError, match="exists: nothing is written over"):
+        with pytest.raises(FileExistsError, match="exists; a public file goes to a new name"):
             write_public(formal, path)
     assert sorted(tmp_path.rglob("*")) == before
     assert targets[0].read_text() == (targets[2] / "mine").read_text() == "mine"
@@ -853,6 +864,7 @@ CRASH = """
 import json, os, signal, sys, time, warnings
 from pathlib import Path
 import h5netcdf, zarr
+from pymc_dp.posterior.information import joint_h
 from pymc_dp.publish.public_file import read_public, write_public
 warnings.filterwarnings("ignore", message=".*fork")
 folder = Path(sys.argv[1])

@@ -30,7 +30,8 @@ from pymc_dp.record.claims import CONDITIONAL, NEIGHBOURS, read_record, to_json
 from pymc_dp.record.figures import RECORD_NAMES
 
 # Those of a Fay-Herriot model; other models have figures by record.
-VARIABLES = {k: v for k, v in pymc_dp.publish.allow_list.VARIABLES.items() if k not in RECORD_NAMES}
+OTHERS = {*RECORD_NAMES, "noisy_direct", "noise_variance", "sampling_variance"}
+VARIABLES = {k: v for k, v in pymc_dp.publish.allow_list.VARIABLES.items() if k not in OTHERS}
 
 M = 9
 RNG = np.random.default_rng(20240607)

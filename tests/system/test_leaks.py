@@ -96,7 +96,7 @@ def posterior_mean(estimate):
 
 def masked_bytes(path, created_at):
     """All bytes of a file or store, those of the draw and of the time replaced."""
-    drawn = ("theta", "theta_smoothed")
+    drawn = ("theta", "theta_smoothed", "information_h")
     if path.suffix == ".nc":
         data = bytearray(path.read_bytes())
         with h5py.File(path) as file:
@@ -145,7 +145,7 @@ def test_other_estimates_change_no_byte_of_the_file_but_the_draw(
         groups.append(read_public(path)["private_release"])
     assert contents[0] == contents[1] == contents[2]
     # And by value: everything but the draw is there, and equal to the last bit.
-    kept = [n for n in groups[0].variables if n not in ("theta", "theta_smoothed")]
+    kept = [n for n in groups[0].variables if n not in ("theta", "theta_smoothed", "information_h")]
     assert "rho" in kept
     for group in groups[1:]:
         for name in kept:
@@ -214,7 +214,7 @@ def test_scan_finds_estimates_in_a_file_that_holds_them(tmp_path, suffix):
 
 def test_ledger_file_holds_no_estimate(tmp_path):
     looks = traces(ESTIMATE, posterior_mean(ESTIMATE))
-    ledger = PrivacyLedger(tmp_path / "budget.db", rho=1000.0, create=True)
+    ledger = PrivacyLedger(tmp_path / "budget.db", rho=1000.0)
     release_of(ESTIMATE, DECLARED).draw(ledger=ledger)
     assert ledger.spent > 0
     assert not found(looks, tmp_path)
@@ -287,7 +287,7 @@ def failing_calls(folder):
     """Calls that fail between the estimates and the file, by what they say."""
     good, release = direct_of(ESTIMATE), release_of(ESTIMATE)
     idata = release.draw()
-    small = PrivacyLedger(folder / "small.db", rho=1e-6, conditional=True, create=True)
+    small = PrivacyLedger(folder / "small.db", rho=1e-6, conditional=True)
     s = SENSITIVITY.copy()
     s[2] = np.nan
     bad_variance = good.assign(variance=good["variance"] - good["variance"][4])
