@@ -38,7 +38,6 @@ from pymc_dp.audit.samplers import (
     published_values,
 )
 from pymc_dp.mechanisms.lattice import SPACING
-from pymc_dp.record.claims import claim_words
 from pymc_dp.release.release import PrivateRelease
 
 
@@ -290,7 +289,7 @@ def _audit(release: PrivateRelease, attack: str, rho: float, **figures: Any) -> 
     claimed = privacy.lattice_epsilon(rho, delta, spacing=SPACING, coordinates=moved)
     return Audit(
         attack=attack,
-        claim=claim_words(release.claim),
+        claim=str(release.guarantee["rho"].attrs["claim"]),
         mu=float(privacy.mu(rho)),
         epsilon=float(claimed),
         epsilon_lower=float(privacy.epsilon(mu_lower**2 / 2, delta)),

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pymc_dp._checks import round_up, rounded
-from pymc_dp.cli.words import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,17 +53,9 @@ def load_pymc() -> None:
         warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing a major refactor", FutureWarning)
         log.setLevel(logging.ERROR)  # a missing compiler matters to samplers
         try:
-            import pymc_dp.release.release  # noqa: F401
-        except Exception as error:  # a dependency that is broken fails as it likes
-            what = f"{type(error).__name__}: {one_line(error)}"
-            raise ValueError(f"PyMC cannot be loaded ({what}): see pip check") from error
+            import pymc_dp.release  # noqa: F401
         finally:
             log.setLevel(level)
-
-
-def note(words: str) -> None:
-    """Say what the user should know and need not act on."""
-    print(f"pymc-dp: note: {words}", file=sys.stderr)
 
 
 def show_guarantee(
@@ -96,6 +87,7 @@ def show_guarantee(
         (f"epsilon at delta {delta:g}", epsilon_words(guarantee, delta, within=within)),
         ("rho by area", f"{round_up(price.median())} in the median area, {dearest}"),
         ("declared public", _declared(record["assumptions"])),
+        *_not_checked(record),
         *more,
     ]
     areas = guarantee.sizes["area"]
@@ -179,6 +171,13 @@ def show_ledger(ledger: PrivacyLedger, delta: float) -> None:
     show_rows("Budget", rows)
 
 
+def one_line(error: BaseException) -> str:
+    """Say an error in one line."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def _entry(entry: pd.Series[Any]) -> tuple[str, ...]:
 
     when = entry["when"].strftime("%Y-%m-%d %H:%M")
@@ -206,6 +205,13 @@ def epsilon_words(
         return zcdp
     exact = round_up(group["epsilon"].values[usual[0]])
     return exact if short else f"{exact} (exact Gaussian; {zcdp})"
+
+
+def _not_checked(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    from pymc_dp.record.origin import unchecked
+
+    names = unchecked(record.get("origin", {}))
+    return [("of these not checked", ", ".join(names))] if names else []
 
 
 def _declared(assumptions: Mapping[str, str]) -> str:

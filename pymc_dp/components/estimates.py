@@ -16,6 +16,7 @@ import xarray as xr
 from pymc_dp._typing import Array
 from pymc_dp.models.gls import Sample, sample_of
 from pymc_dp.models.inputs import area_data
+from pymc_dp.record.origin import FromAnswers
 
 Method = Literal["reml", "ml", "moment"]
 
@@ -127,7 +128,7 @@ def estimate_sigma_u(
     if method not in ("reml", "ml", "moment"):
         raise ValueError(f"method must be 'reml', 'ml' or 'moment', not {method!r}")
     sample = sample_of(area_data(direct, formula, covariates))
-    return float(np.sqrt(between_variance(sample, method)))
+    return FromAnswers(np.sqrt(between_variance(sample, method)))
 
 
 def between_variance(sample: Sample, method: Method = "reml") -> float:

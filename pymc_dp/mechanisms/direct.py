@@ -114,6 +114,7 @@ class NoisyDirect:
     name: Mechanism = "noisy-direct"
     noun = "areas"
     once = None
+    also_public = ()
     rests_on = ("sampling_variance",)
 
     @property

@@ -78,6 +78,11 @@ class AreaDraw:
         return self.law.mechanism
 
     @property
+    def also_public(self) -> tuple[str, ...]:
+        """Covariates where there are any, the coefficients' prior where it is not flat."""
+        return design_inputs(self.law.posterior)
+
+    @property
     def facts(self) -> dict[str, Any]:
         """Whether the design is a column of ones, so that there are no covariates to declare."""
         return {"intercept_only": intercept_only(self.law.posterior)}
@@ -197,6 +202,12 @@ def intercept_only(posterior: GaussianPosterior) -> bool:
     """Whether the linear predictor is one intercept."""
     constant = posterior.basis.shape[1] == 1 and np.ptp(posterior.basis) == 0
     return bool(constant and not posterior.offset.any())
+
+
+def design_inputs(posterior: GaussianPosterior) -> tuple[str, ...]:
+    """What of the linear predictor was somebody's choice."""
+    covariates = () if intercept_only(posterior) else ("covariates",)
+    return covariates + (("beta_prior",) if posterior.prior_precision.any() else ())
 
 
 def area_draw(

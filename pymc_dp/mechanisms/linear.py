@@ -248,6 +248,7 @@ class LinearDraw:
     bound: float
     reading: LinearReading = field(repr=False)
     once = None
+    also_public = ()
     rests_on = ("sigma_u", "sampling_variance")
 
     @property

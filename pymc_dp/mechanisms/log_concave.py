@@ -73,6 +73,7 @@ class SampledDraw:
     target: str = "theta"
     name: Mechanism = "joint"
     noun = "areas"
+    also_public = ()
     rests_on = ("sigma_u", "sampling_variance")
     once = "draws of a sampler are not independent"
 

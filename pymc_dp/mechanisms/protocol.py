@@ -99,6 +99,10 @@ class ReleaseMechanism(Protocol):
         """Variance components that must be public for the claim to be formal."""
 
     @property
+    def also_public(self) -> tuple[str, ...]:
+        """What else the formulas take as public: keys of ``assumptions``."""
+
+    @property
     def once(self) -> str | None:
         """Why it makes one draw and no more; None where it may be repeated at its price."""
 

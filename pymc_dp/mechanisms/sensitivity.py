@@ -37,6 +37,28 @@ class Changes:
     area: np.ndarray | None = None
 
 
+# Variables that direct estimates have and that are no sensitivities.
+OTHERS = {
+    "estimate", "variance", "n", "n_units", "sum_weights", "max_weight", "n_eff", "noise_variance",
+}  # fmt: skip
+
+
+def checked_name(given: Any) -> Any:
+    """Refuse another variable of the direct estimates that is given as their sensitivity.
+
+    A table with one column is that column.
+    """
+    if isinstance(given, pd.DataFrame) and given.shape[1] == 1:
+        given = given.iloc[:, 0]
+    name = getattr(given, "name", None)
+    if isinstance(name, str) and name in OTHERS:
+        raise ValueError(
+            f"the sensitivity given is the variable {name!r}: give direct['sensitivity'], the most "
+            "that one protected unit can move each direct estimate"
+        )
+    return given
+
+
 def moves_several(given: Any) -> bool:
     """Whether sensitivities are, or may be, a change matrix."""
     return sp.issparse(given) or getattr(given, "ndim", 0) >= 2
@@ -76,6 +98,8 @@ def read_changes(
         all zero; the message names observed values and their number.
     """
     k = record.size
+    if isinstance(given, pd.DataFrame):
+        given = _labelled_frame(given, dims)
     if sp.issparse(given):
         return _matrix(sp.csc_array(given, dtype=float), k, None)
     if isinstance(given, pd.Series):
@@ -96,6 +120,23 @@ def read_changes(
         )
     return _one_each(np.broadcast_to(values.reshape(-1) if values.ndim else values, k), record,
                      index, area)  # fmt: skip
+
+
+def _labelled_frame(given: pd.DataFrame, dims: tuple[str, ...]) -> xr.DataArray:
+    """A change matrix whose rows are joined by their labels."""
+    if len(dims) != 1:
+        raise ValueError(
+            f"sensitivity is a DataFrame for observed values on dims {dims or 'without names'}: "
+            "give a DataArray with these dims, and one more for kinds of record"
+        )
+    again = given.columns[given.columns.duplicated()]
+    if len(again):
+        raise ValueError(f"sensitivity has columns more than once: {name_some(again)}")
+    return xr.DataArray(
+        given.to_numpy(dtype=float),
+        dims=(*dims, "kind of record"),
+        coords={dims[0]: text_labels(given.index), "kind of record": text_labels(given.columns)},
+    )
 
 
 def _series_dim(dims: tuple[str, ...]) -> str:

@@ -16,6 +16,7 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_dp.models.inputs import AreaData, area_data
 from pymc_dp.models.prior import is_distribution
+from pymc_dp.record.origin import ANSWERS, FromAnswers, Origin, digest
 
 Parametrization = Literal["auto", "centered", "noncentered"]
 
@@ -104,8 +105,9 @@ def fay_herriot(
     with pm.Model(coords=coords) as model:
         X = pm.Data("X", data.design, dims=("area", "covariate"))
         D = pm.Data("sampling_variance", data.variance[data.sampled], dims=y_dim)
-        D.tag.from_answers = data.from_answers
+        D.tag.origin = Origin(data.origin, digest(D.get_value()))
         y = pm.Data("direct", data.estimate[data.sampled], dims=y_dim)
+        y.tag.sensitivity = data.sensitivity
         beta = _beta(beta_prior, len(data.covariate))
         sigma = _sigma_u(model, sigma_u, data, zero=parametrization != "centered")
         _likelihood(parametrization, X @ beta, sigma, D, y, data, y_dim)
@@ -174,7 +176,10 @@ def _sigma_u(
         if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
             wanted = "zero or positive" if zero else "positive in the centered form"
             raise ValueError(f"sigma_u must be finite and {wanted}")
-        return pm.Data("sigma_u", value)
+        held = pm.Data("sigma_u", value)
+        if isinstance(sigma_u, FromAnswers):
+            held.tag.origin = Origin(ANSWERS, digest(value))
+        return held
     if not is_distribution(sigma_u) or sigma_u.type.ndim:
         raise ValueError(
             "sigma_u must be a number or a scalar PyMC distribution without a name, "

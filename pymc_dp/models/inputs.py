@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_dp._checks import declared_bounds, from_answers, name_some, text_labels
+from pymc_dp._checks import declared_bounds, name_some, text_labels
 from pymc_dp._typing import Array
+from pymc_dp.record.origin import ANSWERS, origin_of
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,10 @@ class AreaData:
     design : ndarray of shape (m, p)
     bounds : tuple of float or None
         Declared range of the outcome, if the direct estimates carry it.
-    from_answers : bool
-        Whether the sampling variances say that they were computed from the answers.
+    origin : str
+        Where the sampling variances come from, as :mod:`pymc_dp.record.origin` words it.
+    sensitivity : DataArray or None
+        The sensitivities that the direct estimates came with.
     """
 
     area: tuple[str, ...]
@@ -38,7 +41,13 @@ class AreaData:
     variance: Array
     design: Array
     bounds: tuple[float, float] | None
-    from_answers: bool
+    origin: str
+    sensitivity: xr.DataArray | None
+
+    @property
+    def from_answers(self) -> bool:
+        """Whether the sampling variances say that they were computed from the answers."""
+        return self.origin == ANSWERS
 
     @property
     def sampled(self) -> np.ndarray:
@@ -88,7 +97,23 @@ def area_data(
     y[: len(area)], D[: len(area)] = estimate, variance
     if flat:
         check_rank(design[~np.isnan(D)], names)
-    return AreaData(labels, names, y, D, design, bounds, from_answers(direct["variance"].attrs))
+    origin = origin_of(direct["variance"].values, direct["variance"].attrs)
+    return AreaData(labels, names, y, D, design, bounds, origin, _sensitivity(direct))
+
+
+def _sensitivity(direct: xr.Dataset) -> xr.DataArray | None:
+    """Sensitivities that come with direct estimates, with what the data set says of them."""
+    if "sensitivity" not in direct or direct["sensitivity"].dims != ("area",):
+        return None
+    said = {
+        key: direct.attrs[key]
+        for key in ("bounds", "outcome_bounds", "unit")
+        if key in direct.attrs
+    }
+    values = direct["sensitivity"]
+    return values.drop_vars([name for name in values.coords if name != "area"]).assign_attrs(
+        said | values.attrs
+    )
 
 
 def design_matrix(

@@ -17,6 +17,7 @@ from pymc_dp._checks import declared_bounds, name_some
 from pymc_dp.models.builder import fay_herriot
 from pymc_dp.record.claims import Mechanism, Method, read_record
 from pymc_dp.record.figures import record_price
+from pymc_dp.record.origin import HAJEK, origin_of, public_mark
 from pymc_dp.release.assemble import gather
 from pymc_dp.release.release import PrivateRelease
 
@@ -153,10 +154,16 @@ def planned_release(
         if name in ("bounds", "outcome_bounds", "unit")
     }
     low, high = declared_bounds(attrs) or (0.0, 0.0)
-    variance = (areas["variance"] * variance_factor).assign_attrs(areas["variance"].attrs)
+    said = areas["variance"]
+    variance = (said * variance_factor).assign_attrs(said.attrs)
+    if origin_of(said.values, said.attrs) == HAJEK:  # a public factor changes nothing about that
+        variance = variance.assign_attrs(public_mark(variance.values))
     middle = xr.full_like(variance, (low + high) / 2).where(variance.notnull())
     model = fay_herriot(
-        xr.Dataset({"estimate": middle, "variance": variance}),
+        xr.Dataset(
+            {"estimate": middle, "variance": variance, "sensitivity": areas["sensitivity"]},
+            attrs=attrs,
+        ),
         formula,
         covariates,
         sigma_u=float(sigma_u),

@@ -1,1 +1,1 @@
-"""Pictures for matplotlib: axes in, axes out; what is pictured is always called ``data``."""
+"""Pictures: matplotlib axes in, axes out."""

@@ -1,4 +1,4 @@
-"""Pictures of what it costs that variance components are learned from the same data."""
+"""The picture of what it costs that sigma_u is learned from the same data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp._checks import round_up
-from pymc_dp.plots.data import check_result
 from pymc_dp.plots.style import (
     BLUE,
     PURPLE,
@@ -35,13 +34,13 @@ CURVES = {
 
 
 def plot_variance_components(
-    data: xr.Dataset, *, area: str | None = None, axes: Sequence[Axes] | None = None
+    comparison: xr.Dataset, *, area: str | None = None, axes: Sequence[Axes] | None = None
 ) -> list[Axes]:
     r"""Plot Renyi curves with sigma_u fixed, plugged in and estimated, and their ratio.
 
     Parameters
     ----------
-    data : xr.Dataset
+    comparison : xr.Dataset
         Result of :func:`compare_variance_components`.
     area : str, optional
         The area of the first panel; by default the one where estimating costs most, relatively.
@@ -80,9 +79,11 @@ def plot_variance_components(
     >>> ratio.get_ylabel()
     'estimated / fixed'
     """
-    check_result(data, "compare_variance_components", [*CURVES, "ratio"])
+    missing = [name for name in (*CURVES, "ratio") if name not in comparison]
+    if missing:
+        raise ValueError(f"not a result of compare_variance_components: it lacks {missing}")
     # An area without sample has no record, hence no ratio.
-    data = data.isel(area=np.flatnonzero((data["rdp_fixed"] > 0).all("order")))
+    data = comparison.isel(area=np.flatnonzero((comparison["rdp_fixed"] > 0).all("order")))
     if area is None:
         area = str(data["area"].values[int(data["ratio"].max("order").values.argmax())])
     if area not in data["area"].values:
@@ -122,12 +123,14 @@ def plot_variance_components(
 ORDER = 8.0  # of the sentence about infinite divergences, if the data set has it
 
 
-def plot_proviso(data: xr.Dataset, *, ax: Axes | None = None, delta: float | None = None) -> Axes:
+def plot_proviso(
+    dataset: xr.Dataset, *, ax: Axes | None = None, delta: float | None = None
+) -> Axes:
     r"""Plot the exact epsilon of each area against the conditional one.
 
     Parameters
     ----------
-    data : xr.Dataset
+    dataset : xr.Dataset
         Result of :func:`check_proviso`.
     ax : matplotlib Axes, optional
         By default on a new figure.
@@ -164,12 +167,14 @@ def plot_proviso(data: xr.Dataset, *, ax: Axes | None = None, delta: float | Non
     >>> axes.get_xscale(), axes.get_yscale()
     ('log', 'log')
     """
-    check_result(data, "check_proviso", ["epsilon_conditional", "epsilon_exact", "rdp_exact"])
-    deltas, orders = data["delta"].values, data["order"].values
+    missing = [v for v in ("epsilon_conditional", "epsilon_exact", "rdp_exact") if v not in dataset]
+    if missing:
+        raise ValueError(f"not a result of check_proviso: it lacks {', '.join(missing)}")
+    deltas, orders = dataset["delta"].values, dataset["order"].values
     chosen = deltas[deltas.size // 2] if delta is None else delta
     if chosen not in deltas:
         raise ValueError(f"delta {chosen:g} is not in the data set")
-    data = data.sel(delta=chosen)
+    data = dataset.sel(delta=chosen)
     data = data.isel(area=np.flatnonzero(data["epsilon_conditional"] > 0))
     ax = new_axes(1, (6.5, 5.5))[0] if ax is None else ax
 

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp._checks import name_some
-from pymc_dp.record.claims import check_assumptions, claim_kind, claim_words, read_record, to_json
+from pymc_dp.record.claims import check_assumptions, claim_of, read_record, to_json
 from pymc_dp.record.figures import DRAWN_NAMES, LONG_NAMES, RECORD_NAMES, released_name, zero_draw
 
 FILE_SCHEMA = 1
@@ -38,6 +38,9 @@ RECORD_KEYS = (
     "coordinates",
     "observed",
     "post_processing",
+    "undeclared",
+    "origin",
+    "protects",
 )
 _DRAW, _AREA = ("chain", "draw", "area"), ("area",)
 # A reader who has the posterior's spread, its propagation, or a draw beside its smoothed form can
@@ -182,19 +185,20 @@ def _told(record: Mapping[str, Any], known: Set[str]) -> tuple[dict[str, Any], l
 
 def _claim(record: Mapping[str, Any], *, conditional: bool) -> str:
     """Words that stand beside every figure, if this claim may be published."""
-    kind = claim_kind(record["variance_components"])
-    words = claim_words(kind)
+    kind, words = claim_of(record["variance_components"], record.get("undeclared", ()))
     if (record["claim"], record["claim_words"]) != (kind, words):
         raise ValueError(
             f"the record claims {record['claim_words']!r}, but its variance components make it "
             f"{words!r}"
         )
     if kind != "formal" and not conditional:
+        absent = [name for name, how in record["variance_components"].items() if how != "fixed"]
+        absent += record.get("undeclared", ())
         raise ValueError(
             f"the claim is {words}. It would be formal if assumptions declared a public source "
-            "of both 'sampling_variance' and 'sigma_u'; where they come from the same data, one "
-            "changed record moves them too, and the true loss can be much larger than the "
-            "figures. Pass conditional=True to write it with that word beside every figure"
+            f"of {' and '.join(map(repr, absent))}; what comes from the same data moves with one "
+            "changed record, and the true loss can then be much larger than the figures. Pass "
+            "conditional=True to write it with that word beside every figure"
         )
     return words
 

@@ -13,6 +13,7 @@ import xarray as xr
 from pymc_dp.publish.rendering import render
 from pymc_dp.record.claims import ASSUMPTIONS, mechanism_words
 from pymc_dp.record.figures import draws_in_words, record_price
+from pymc_dp.record.origin import unchecked
 
 
 def release_html(guarantee: xr.Dataset, record: Mapping[str, Any], *, drawn: bool) -> str:
@@ -45,7 +46,9 @@ def release_html(guarantee: xr.Dataset, record: Mapping[str, Any], *, drawn: boo
         unit=record["unit"],
         claim=record["claim"],
         claim_words=record["claim_words"],
-        components=sorted(record["variance_components"].items()),
+        unchecked=unchecked(record.get("origin", {})),
+        components=sorted(record["variance_components"].items())
+        + [(name, "not declared public") for name in record.get("undeclared", [])],
         neighbours=record["neighbours"],
         mechanism=mechanism_words(record),
         bounds=record["bounds"],

@@ -36,9 +36,9 @@ def write_statement(idata: Any, path: str | os.PathLike[str], *, conditional: bo
 
     Parameters
     ----------
-    idata : PrivateRelease, InferenceData, DataTree or Dataset
-        A release, what :meth:`PrivateRelease.draw` or :func:`read_public` returned, or its group.
-        Before a draw the page says "planned".
+    idata : InferenceData, DataTree or Dataset
+        What :meth:`PrivateRelease.draw` or :func:`read_public` returned, its group, or
+        ``release.released``; before a draw ``release.guarantee``: the page then says "planned".
     path : path
         A new file (``.html``) in an existing folder.
     conditional : bool
@@ -101,7 +101,7 @@ def statement_html(idata: Any, *, conditional: bool = False) -> str:
 
     Parameters
     ----------
-    idata : PrivateRelease, InferenceData, DataTree or Dataset
+    idata : InferenceData, DataTree or Dataset
     conditional : bool
 
     Returns
@@ -136,7 +136,8 @@ def _names(public: xr.Dataset, *, planned: bool) -> dict[str, Any]:
         "planned": planned,
         "claim": record["claim"],
         "claim_words": record["claim_words"],
-        "plugged_in": [name for name, kind in parts if kind != "fixed"],
+        "plugged_in": [name for name, kind in parts if kind != "fixed"]
+        + list(record.get("undeclared", [])),
         "target": record.get("target", "theta"),
         "unit": record.get("unit", "record"),
         "areas": public.sizes["area"],
@@ -152,6 +153,8 @@ def _names(public: xr.Dataset, *, planned: bool) -> dict[str, Any]:
         "pure_epsilon": record.get("pure_epsilon", "not recorded"),
         "assumptions": ASSUMPTIONS,
         "declared": record["assumptions"],
+        "undeclared": record.get("undeclared", []),
+        "origin": sorted(record.get("origin", {}).items()),
         "intercept_only": record.get("intercept_only") is True,
         "withheld": record["withheld"],
         "left_out": _left_out(record["left_out"]),

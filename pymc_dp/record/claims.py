@@ -14,7 +14,9 @@ from typing import Any, Literal
 from pymc_dp._checks import name_some
 from pymc_dp._version import __version__
 
-ASSUMPTIONS = ("weights", "sampling_variance", "sigma_u", "covariates", "universe")
+ASSUMPTIONS = (
+    "weights", "sampling_variance", "sigma_u", "covariates", "beta_prior", "universe",
+)  # fmt: skip
 SCHEMA_VERSION = 1
 Claim = Literal["formal", "conditional"]
 Mechanism = Literal["joint", "independent", "noisy-direct"]
@@ -25,6 +27,8 @@ MECHANISMS: dict[str, str] = {
     "independent": "posterior mean plus noise independent by area",
     "noisy-direct": "direct estimates with noise, which is no posterior draw",
 }
+# What a claim may rest on beside variance components, in words.
+PUBLIC_INPUTS = {"covariates": "the covariates", "beta_prior": "the prior of the coefficients"}
 CONDITIONAL = "conditional (treating the variance components as fixed)"
 NEIGHBOURS = (
     "one unit's outcomes are replaced by any other values in the declared range; weights, area "
@@ -33,11 +37,14 @@ NEIGHBOURS = (
 
 
 def check_assumptions(
-    assumptions: Mapping[str, str] | None, *, from_answers: bool = False
+    assumptions: Mapping[str, str] | None,
+    *,
+    from_answers: bool = False,
+    sigma_u_from_answers: bool = False,
 ) -> dict[str, str]:
     """Who declares what public; unknown keys and empty sources are refused.
 
-    So is a source for sampling variances that were computed ``from_answers``.
+    So is a source for sampling variances or for a sigma_u that came from the answers.
 
     Raises
     ------
@@ -60,6 +67,13 @@ def check_assumptions(
             "public: take hajek(variance='kish') with a public rate, or leave 'sampling_variance' "
             "out of the assumptions, which makes the claim conditional (if the answers were those "
             "of another survey, direct['variance'].drop_attrs() takes the mark away)"
+        )
+    if sigma_u_from_answers and "sigma_u" in given:
+        raise ValueError(
+            "sigma_u was estimated from the answers (estimate_sigma_u), so it cannot be declared "
+            "public: take a value from elsewhere or private_sigma_u, or leave 'sigma_u' out of the "
+            "assumptions, which makes the claim conditional (if the answers were those of another "
+            "survey, float(value) takes the mark away)"
         )
     return given
 
@@ -104,6 +118,21 @@ def check_plugged_in(assumptions: Mapping[str, str], in_likelihood: Collection[s
 def claim_kind(components: Mapping[str, str]) -> Claim:
     """``formal`` when every variance component is fixed, else ``conditional``."""
     return "formal" if set(components.values()) == {"fixed"} else "conditional"
+
+
+def claim_of(components: Mapping[str, str], undeclared: Collection[str]) -> tuple[Claim, str]:
+    """Kind and words of a claim that rests on variance components and on more that is public.
+
+    Examples
+    --------
+    >>> claim_of({"sigma_u": "fixed"}, ["covariates"])
+    ('conditional', 'conditional (treating the covariates as public)')
+    """
+    kind = claim_kind(components)
+    if kind == "conditional" or not undeclared:
+        return kind, claim_words(kind)
+    names = " and ".join(PUBLIC_INPUTS.get(name, name) for name in undeclared)
+    return "conditional", f"conditional (treating {names} as public)"
 
 
 def claim_words(kind: Claim) -> str:

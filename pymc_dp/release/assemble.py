@@ -23,6 +23,7 @@ from pymc_dp.mechanisms.log_concave import (
 )
 from pymc_dp.mechanisms.protocol import PLAIN, ReleaseMechanism, Request, Target
 from pymc_dp.mechanisms.sensitivity import (
+    checked_name,
     moves_several,
 )
 from pymc_dp.posterior.fay_herriot import GaussianPosterior, fay_herriot_posterior
@@ -34,10 +35,19 @@ from pymc_dp.record.claims import (
     Method,
     check_assumptions,
     check_plugged_in,
-    claim_kind,
-    claim_words,
+    claim_of,
 )
 from pymc_dp.record.claims import variance_components as component_kinds
+from pymc_dp.record.origin import ANSWERS, DECLARED
+from pymc_dp.release.provenance import (
+    Watched,
+    constant_origin,
+    left_sensitivity,
+    origins,
+    sensitivity_origin,
+    sigma_u_from_answers,
+    watched,
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,7 @@ class Ingredients:
     facts: Mapping[str, Any]
     idata: Any = field(repr=False)
     report: xr.Dataset | None = None
+    constants: tuple[Watched, ...] = field(default=(), repr=False)
     planned: bool = False  # there are no outcomes: a constant is in place of each of them
 
     @property
@@ -79,8 +90,18 @@ def gather(
     if bound not in (None, "log-concave"):
         raise ValueError(f"bound must be None or 'log-concave', not {bound!r}")
     model = pm.modelcontext(model)
-    from_answers = any(getattr(v.tag, "from_answers", False) for v in model.data_vars)
-    declared = check_assumptions(assumptions, from_answers=from_answers)
+    declared = check_assumptions(
+        assumptions,
+        from_answers=constant_origin(model, "sampling_variance") == ANSWERS,
+        sigma_u_from_answers=sigma_u_from_answers(model, dict(fixed or {})),
+    )
+    left = left_sensitivity(model)
+    sensitivity = left if sensitivity is None else checked_name(sensitivity)
+    if sensitivity is None:
+        raise ValueError(
+            "the model does not come with sensitivities: give the most that one protected unit "
+            "can move each direct estimate, as hajek computes it"
+        )
     if idata is not None:
         containers.check_container(idata)
     plugged_in: dict[str, dict[str, float]] = {}
@@ -103,13 +124,19 @@ def gather(
     components = component_kinds(declared, plug_in=plug_in, rests_on=made.rests_on)
     if plugged_in:
         check_plugged_in(declared, in_likelihood(model, plugged_in, observed))
-    claim = claim_kind(components)
+    undeclared = [name for name in made.also_public if name not in declared]
+    claim, words = claim_of(components, undeclared)
+    used = getattr(made, "sensitivity", None)
+    origin = DECLARED if used is None else sensitivity_origin(sensitivity, left, made.area, used)
     facts = {
         "claim": claim,
-        "claim_words": claim_words(claim),
+        "claim_words": words,
         "mechanism": mechanism,
         "target": request.target,
         "variance_components": components,
+        "undeclared": undeclared,
+        "origin": origins(model, declared, components, origin),
+        "protects": "answer",
         "plugged_in": plugged_in,
         "unit": str(getattr(sensitivity, "attrs", {}).get("unit", "record")),
         "bounds": declared_bounds(getattr(sensitivity, "attrs", {})),
@@ -120,7 +147,13 @@ def gather(
     if observed is not None:
         facts["observed"] = observed
     parts = Ingredients(
-        mechanism=made, y=y, read=reading, facts=facts, idata=idata, planned=planned
+        mechanism=made,
+        y=y,
+        read=reading,
+        facts=facts,
+        idata=idata,
+        planned=planned,
+        constants=watched(model),
     )
     if request.budget.given and mechanism not in registry.MADE_FOR_A_BUDGET:
         return calibrated(parts, request.budget, "temper")

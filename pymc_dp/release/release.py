@@ -19,7 +19,9 @@ from pymc_dp._typing import Array
 from pymc_dp.mechanisms.protocol import ReleaseMechanism, Request, Target
 from pymc_dp.record.claims import Claim, Mechanism, Method, build_record, to_json
 from pymc_dp.record.figures import DRAWN_NAMES, LONG_NAMES
+from pymc_dp.record.origin import DECLARED, unchecked
 from pymc_dp.release.assemble import Ingredients, calibrated, gather
+from pymc_dp.release.provenance import refuse_changed
 
 if TYPE_CHECKING:
     from pymc_dp.ledger.ledger import PrivacyLedger
@@ -35,14 +37,16 @@ class PrivateRelease:
     model : pm.Model
         A model that is Gaussian in its latents and data once every variance component is held,
         such as :func:`fay_herriot` returns. It is read with proof, or refused.
-    sensitivity : DataArray, Series, array or float
+    sensitivity : DataArray, Series, DataFrame, array or float, optional
         ``s_j``: the most that one protected unit can move the direct estimate of area j, in the
-        outcome's unit. Labelled values are joined by label; an array is taken in the model's
-        order; a number holds for every area. The attributes ``outcome_bounds`` and ``unit`` that
-        :func:`hajek` leaves on it go into the record. In a model whose observed values are not
-        one an area, the same for each observed value; where one unit moves several of them, a
-        change matrix: one more dimension, a column for each kind of unit with the most that it
-        can move each value, of either sign (or a sparse array of that shape).
+        outcome's unit; by default what :func:`hajek` left with the direct estimates of the model,
+        and never below it for the same unit. Labelled values are joined by label; an array is
+        taken in the model's order; a number holds for every area. The attributes
+        ``outcome_bounds`` and ``unit`` that :func:`hajek` leaves on it go into the record. In a
+        model whose observed values are not one an area, the same for each observed value; where
+        one unit moves several of them, a change matrix: one more dimension, a column for each kind
+        of unit with the most that it can move each value, of either sign (or a sparse array of
+        that shape).
     idata : InferenceData or DataTree, optional
         A fit. Free variance components are held at their posterior means (plug-in) if it has
         converged, and :meth:`draw` attaches the release to it.
@@ -296,6 +300,7 @@ class PrivateRelease:
             if container is None
             else containers.check_container(container)
         )
+        refuse_changed(self._parts.constants)
         group = self._describe(draws=int(draws))
         # What cannot be drawn is refused before it is paid for.
         make = mechanism.drawing(self._parts.y, int(draws), container)
@@ -424,8 +429,14 @@ class PrivateRelease:
             f"PrivateRelease({self._parts.label}, {self.mechanism}, {state})\n"
             f"  {priced}: rho {round_up(rho)}, epsilon {round_up(eps)} at delta 1e-06\n"
             f"  claim: {self._facts['claim_words']}\n"
+            f"{self._unchecked()}"
             f"  unit: {self._facts['unit']}"
         )
+
+    def _unchecked(self) -> str:
+        """A line about public values that nobody but the user vouches for."""
+        names = unchecked(self._facts["origin"])
+        return f"  {DECLARED}: {', '.join(names)}\n" if names else ""
 
     def _repr_html_(self) -> str:
         from pymc_dp.publish.notebook import release_html
