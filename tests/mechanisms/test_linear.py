@@ -23,7 +23,8 @@ from pymc_dp import PrivateRelease
 from pymc_dp import containers as io
 from pymc_dp.mechanisms import linear as linear_law
 from pymc_dp.mechanisms.lattice import SPACING, UNIT
-from pymc_dp.mechanisms.linear import LatentPlan, LinearLaw, TargetPlan, largest_norm
+from pymc_dp.mechanisms.linear import LinearLaw
+from pymc_dp.mechanisms.linear_draw import LatentPlan, TargetPlan, largest_norm
 from pymc_dp.mechanisms.sensitivity import read_changes
 from pymc_dp.posterior import sparse as precision_factor
 from pymc_dp.posterior.sparse import DenseFactor, SparseFactor, exact_forward, factorise
