@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.direct import noisy_direct
 from pymc_dp.mechanisms.fay_herriot import area_draw
 from pymc_dp.mechanisms.linear import linear_draw
-from pymc_dp.mechanisms.log_concave import LogConcaveReading, sampled
+from pymc_dp.mechanisms.log_concave import LogConcaveReading, read_log_concave, sampled
 from pymc_dp.mechanisms.protocol import ReleaseMechanism, Request
 from pymc_dp.reading.read import LinearReading, Reading
-from pymc_dp.record.claims import Mechanism
+from pymc_dp.record.claims import Bound, Mechanism
 
 AnyReading = Reading | LinearReading | LogConcaveReading
 
@@ -22,6 +23,8 @@ MAKERS: dict[type, dict[str, Any]] = {
 }
 
 
+# How a model is read under a bound, in place of the proof that it is linear-Gaussian.
+READERS: dict[Bound, Callable[..., AnyReading]] = {"log-concave": read_log_concave}
 # Mechanisms whose noise takes no variance component of the effects.
 WITHOUT_COMPONENTS = ("noisy-direct",)
 MADE_FOR_A_BUDGET = ("noisy-direct",)

@@ -20,6 +20,7 @@ ASSUMPTIONS = (
 SCHEMA_VERSION = 1
 Claim = Literal["formal", "conditional"]
 Mechanism = Literal["joint", "independent", "noisy-direct"]
+Bound = Literal["log-concave"]  # of the price, where the posterior is not Gaussian
 Method = Literal["temper", "noise", "scale"]  # of meeting a budget
 # Each mechanism in words: whoever adds one adds its line, and every page and table says it.
 MECHANISMS: dict[str, str] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pymc as pm
@@ -18,9 +18,6 @@ from pymc_dp._typing import Array
 from pymc_dp.containers.convergence import check_convergence
 from pymc_dp.mechanisms import registry
 from pymc_dp.mechanisms.lattice import EXPONENT
-from pymc_dp.mechanisms.log_concave import (
-    read_log_concave,
-)
 from pymc_dp.mechanisms.protocol import PLAIN, ReleaseMechanism, Request, Target
 from pymc_dp.mechanisms.sensitivity import (
     checked_name,
@@ -31,6 +28,7 @@ from pymc_dp.reading.read import Reading, hold, read_model
 from pymc_dp.reading.refusals import variance_components
 from pymc_dp.reading.symbolic import NotLinearGaussianError, observed_variable
 from pymc_dp.record.claims import (
+    Bound,
     Mechanism,
     Method,
     check_assumptions,
@@ -80,15 +78,16 @@ def gather(
     mechanism: Mechanism = "joint",
     assumptions: Mapping[str, str] | None = None,
     observed: str | None = None,
-    bound: Literal["log-concave"] | None = None,
+    bound: Bound | None = None,
     planned: bool = False,
 ) -> Ingredients:
     """Check what a release is given, hold variance components, and read the model."""
     if mechanism not in get_args(Mechanism):
         known = " or ".join(map(repr, get_args(Mechanism)))
         raise ValueError(f"mechanism must be {known}, not {mechanism!r}")
-    if bound not in (None, "log-concave"):
-        raise ValueError(f"bound must be None or 'log-concave', not {bound!r}")
+    if bound not in (None, *get_args(Bound)):
+        known = " or ".join(map(repr, get_args(Bound)))
+        raise ValueError(f"bound must be None or {known}, not {bound!r}")
     model = pm.modelcontext(model)
     declared = check_assumptions(
         assumptions,
@@ -118,7 +117,7 @@ def gather(
             several = moves_several(sensitivity)
             reading = read_model(held, request.target, observed, arrow=not several)
         else:
-            reading = read_log_concave(held, request.target, observed)
+            reading = registry.READERS[bound](held, request.target, observed)
     made, y = registry.made(reading, sensitivity, mechanism, request)
     plug_in = bool(plugged_in)
     components = component_kinds(declared, plug_in=plug_in, rests_on=made.rests_on)

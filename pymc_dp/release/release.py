@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, Never
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from pymc_dp import containers
 from pymc_dp._checks import round_up
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.protocol import ReleaseMechanism, Request, Target
-from pymc_dp.record.claims import Claim, Mechanism, Method, build_record, to_json
+from pymc_dp.record.claims import Bound, Claim, Mechanism, Method, build_record, to_json
 from pymc_dp.record.figures import DRAWN_NAMES, LONG_NAMES
 from pymc_dp.record.origin import DECLARED, unchecked
 from pymc_dp.release.assemble import Ingredients, calibrated, gather
@@ -114,7 +114,7 @@ class PrivateRelease:
         delta: float | None = None,
         assumptions: Mapping[str, str] | None = None,
         observed: str | None = None,
-        bound: Literal["log-concave"] | None = None,
+        bound: Bound | None = None,
     ) -> None:
         parts = (
             model
