@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pymc_dp.cli.arguments import parser
-from pymc_dp.cli.input import (
-    Targets,
-    check_claim,
-    declarations,
-    formula_explained,
-    read_covariates,
-    read_records,
-)
-from pymc_dp.cli.output import load_pymc, one_line, show_guarantee, show_ledger, show_summary, step
+from pymc_dp.cli.input import Targets, check_claim, check_model, declarations, variance_of
+from pymc_dp.cli.output import load_pymc, note, show_guarantee, show_ledger, show_summary, step
 from pymc_dp.cli.plan import plan
+from pymc_dp.cli.records import about_model, check_files, read_covariates, read_records
+from pymc_dp.cli.words import about, in_options, one_line
 from pymc_dp.ledger.ledger import BudgetExceeded, PrivacyLedger
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import xarray as xr
 
     from pymc_dp.release.release import PrivateRelease
 
-AFTER_THE_DRAW, BAD_INPUT, OVER_BUDGET, INTERRUPTED = 1, 2, 3, 130
+AFTER_THE_DRAW, BAD_INPUT, OVER_BUDGET, FAULT, INTERRUPTED = 1, 2, 3, 4, 130
 # The demo's public constants, none of them computed from its records.
 RATE, DESIGN_FACTOR, SIGMA_U = 0.15, 1.2, 0.03
 DEMO_SOURCES = {
@@ -56,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         0; 1 if something could not be written after the draw; 2 for unusable input; 3 if the
-        budget does not cover the release; 130 if interrupted.
+        budget does not cover the release; 4 for a fault of this program; 130 if interrupted.
     """
     args = parser().parse_args(argv)
     try:
@@ -64,9 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BudgetExceeded as error:
         return _fail(one_line(error), OVER_BUDGET)
     except (ValueError, OSError, ImportError, RuntimeError) as error:
-        return _fail(one_line(error), BAD_INPUT)
+        return _fail(in_options(one_line(error)), BAD_INPUT)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
+    except Exception as error:  # whose message may hold what is confidential
+        return _fail(f"a fault of this program, {_place(error)}: please report it", FAULT)
 
 
 def demo(args: argparse.Namespace) -> int:
@@ -104,45 +104,50 @@ def demo(args: argparse.Namespace) -> int:
 
 def release(args: argparse.Namespace) -> int:
     """Release estimates from a file of records."""
-    declared = declarations(args.declare)
-    check_claim(declared, variance=args.variance, conditional=args.conditional)
+    declared, variance = declarations(args.declare), variance_of(args)
+    check_model(args)
+    check_claim(declared, variance=variance, conditional=args.conditional)
+    files = check_files(args, [args.outcome, args.weight])
     targets = Targets(args.out, args.table, args.plots)
     targets.check()
-    ledger = None if args.ledger is None else PrivacyLedger(args.ledger)
-    load_pymc()
-    from pymc_dp.models.builder import fay_herriot
-    from pymc_dp.release.release import PrivateRelease
-    from pymc_dp.survey.estimate import hajek
-
+    ledger = None if args.ledger is None else _ledger(args.ledger)
+    drop = args.missing == "drop"
     with step(f"reading {args.records.name}"):
+        from pymc_dp.survey.estimate import hajek
+
         records, without_area = read_records(
-            args.records,
+            files.records,
             numbers=(args.outcome, args.weight),
             area=args.area,
             unit=args.unit,
-            drop=args.missing == "drop",
+            drop=drop,
         )
-        covariates = args.covariates and read_covariates(args.covariates, args.area)
-    with step("pricing a posterior draw"), formula_explained():
-        direct = hajek(
-            records,
-            outcome=args.outcome,
-            weight=args.weight,
-            area=args.area,
-            bounds=args.bounds,
-            unit=args.unit or None,
-            variance=args.variance,
-            rate=args.rate,
-            design_factor=args.design_factor,
-            missing=args.missing,
-        )
+        covariates = read_covariates(files, args.area)
+        with about(args.records):
+            direct = hajek(
+                records,
+                outcome=args.outcome,
+                weight=args.weight,
+                area=args.area,
+                bounds=args.bounds,
+                unit=args.unit or None,
+                variance=variance,
+                rate=args.rate,
+                design_factor=args.design_factor,
+                missing=args.missing,
+            )
+    load_pymc()
+    from pymc_dp.models.builder import fay_herriot
+    from pymc_dp.release.release import PrivateRelease
+
+    with step("pricing a posterior draw"), about_model(args):
         release = PrivateRelease(
             fay_herriot(direct, args.formula, covariates, sigma_u=args.sigma_u),
             direct["sensitivity"],
             mechanism=args.mechanism,
             assumptions=declared,
         )
-    if args.missing == "drop":
+    if drop:
         print(
             f"Records left out: {without_area} without an area, "
             f"{direct.attrs['n_missing_weight_dropped']} without a weight, "
@@ -156,6 +161,15 @@ def release(args: argparse.Namespace) -> int:
         ledger=ledger,
         conditional=args.conditional,
     )
+
+
+def _ledger(path: Path) -> PrivacyLedger:
+    """Open a ledger that was created before."""
+    if not path.exists():
+        raise ValueError(
+            f"--ledger: no file {path}; create it: pymc-dp ledger create {path} --rho BUDGET"
+        )
+    return PrivacyLedger(path)
 
 
 def ledger_show(args: argparse.Namespace) -> int:
@@ -182,8 +196,20 @@ def _publish(
     conditional: bool = False,
 ) -> int:
     """Say the price, draw, and write: the release at once, the rest after it."""
-    from pymc_dp.cli.files import read_group, rehearse, save, write_pictures, write_table
+    from pymc_dp.cli.files import (
+        no_pictures,
+        picture,
+        read_group,
+        rehearse,
+        save,
+        write_pictures,
+        write_table,
+    )
 
+    pictures = targets.pictures
+    if pictures is not None and (why := no_pictures()):
+        note(f"no pictures, {why}")
+        pictures = None
     with step("checking that the release can be written"):
         rehearse(release, targets.out, conditional=conditional)
     show_guarantee(release.guarantee, delta)
@@ -198,9 +224,13 @@ def _publish(
         if targets.table is not None:
             write_table(group, targets.table)
             files["table"] = [targets.table]
-        if targets.pictures is not None:
+        if pictures is not None:
             with step("making the pictures"):
-                files["pictures"] = write_pictures(group, n, targets.pictures)
+                drawn = picture(group, n)
+            if isinstance(drawn, str):
+                note(f"no pictures, {drawn}")
+            else:
+                files["pictures"] = write_pictures(drawn, pictures)
         show_summary(group, delta, files=files, ledger=ledger)
     except Exception as error:  # whatever it is, say where the release is
         words = f"the release is in {saved}, but what was to follow failed: {one_line(error)}"
@@ -211,6 +241,15 @@ def _publish(
 def _fail(words: str, code: int) -> int:
     print(f"pymc-dp: error: {words}", file=sys.stderr)
     return code
+
+
+def _place(error: BaseException) -> str:
+    """Name an error's kind and the last line of this package that it passed."""
+    place = "nowhere"
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if (module := frame.f_globals.get("__name__", "")).startswith("pymc_dp"):
+            place = f"{module}, line {line}"
+    return f"{type(error).__name__} in {place}"
 
 
 COMMANDS = {

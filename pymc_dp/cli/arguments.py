@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import sys
 from collections.abc import Callable
+from encodings import aliases
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from pymc_dp._version import __version__
+from pymc_dp.cli.input import percentage
+from pymc_dp.tables.columns import did_you_mean
 
 DESCRIPTION = """\
 Differentially private releases from Bayesian small area models.
@@ -19,25 +24,29 @@ RELEASE = """\
 Records in, one private posterior draw out: an estimate for every area, with the
 guarantee that comes with it. Everything is checked before the draw.
 
+Sampling variances. With --rate, a public rate of an outcome of 0 and 1, they come from
+the weights and that rate, as those of a plan. Without it they come from the outcomes.
+
 Claims. A claim is formal if a public source of the sampling variances and of sigma_u is
 declared; without one it is conditional (treating the variance components as fixed), and
 the true loss can be far larger than the figures:
 
-  pymc-dp release survey.csv --outcome smoker --weight w --area county --sigma-u 0.04 \\
-      --variance kish --rate 0.15 --out smoking.nc \\
+  pymc-dp release survey.csv --outcome smoker --weight w --area county --rate 0.15 \\
+      --sigma-u 0.04 --out smoking.nc \\
       --declare sigma_u="2012 report" sampling_variance="weights and the national rate"
 
 What follows from inputs that nobody declares public is left out of every file: declare
 weights, covariates and universe too for smoothed values, intervals and pictures."""
 PLAN = """\
 What a release would cost, and how accurate it would be, before there is any outcome.
-Sampling variances come from the weights and a public rate (--variance kish of a release,
-for outcomes of 0 and 1). No outcome is read, so plans cost nothing and may be compared:
+No outcome is read, so plans cost nothing and may be compared:
 
   pymc-dp plan survey.csv --weight w --area county --rate 0.15 --sigma-u 0.03 --sigma-u 0.04
 
-The figures are those of a release of the same records. It leaves out records without an
-outcome, which changes its price: plan on those who answered.
+Sampling variances come from the weights and --rate, a public rate of an outcome of 0 and 1,
+as those of a release with --rate: the figures are its figures, to the last digit, if it has
+the same records. A release with --missing drop leaves out records without an outcome, which
+changes its price: plan on those who answered.
 
 With a target, the areas above it are tempered until each meets it, and the figures are
 those of the calibrated release; PrivateRelease.calibrate in Python makes it. A plan is for
@@ -45,7 +54,7 @@ whoever holds the records: it is as public as the weights and covariates are."""
 CODES = """\
 exit status: 0 done; 1 something could not be written after the draw (the release is kept,
 and the message says where); 2 unusable input, nothing drawn; 3 the budget does not cover
-the release, nothing drawn"""
+the release, nothing drawn; 4 a fault of this program"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -110,7 +119,7 @@ def _release(commands: _Commands) -> None:
         "--bounds",
         metavar=("LO", "HI"),
         nargs=2,
-        type=float,
+        type=_finite,
         default=[0.0, 1.0],
         help="range that the outcome can have (default: 0 1)",
     )
@@ -122,12 +131,14 @@ def _release(commands: _Commands) -> None:
         "count them (default: fail)",
     )
 
+    _tables(made)
     add = _model(made)
-    add("--sigma-u", metavar="X", type=float, required=True, help="sd of the area effects")
-    add("--variance", choices=["linearized", "kish"], default="linearized",
-        help="sampling variances: from the outcomes, or from the weights and a public rate "
-        "(default: linearized)")  # fmt: skip
-    add("--rate", metavar="P", type=float, help="public rate, for kish")
+    add("--sigma-u", metavar="X", type=_sigma_u, required=True, help="sd of the area effects")
+    add("--rate", metavar="P", type=_rate,
+        help="public rate of the outcome, for sampling variances from the weights and the rate "
+        "(default: they come from the outcomes)")  # fmt: skip
+    add("--variance", choices=["linearized", "kish"],
+        help="say the same in words: kish with --rate, linearized without")  # fmt: skip
 
     add = _claim(made)
     add("--conditional", action="store_true", help="release also under a conditional claim")
@@ -153,23 +164,24 @@ def _plan(commands: _Commands) -> None:
         "(default: fail)",
     )
 
+    _tables(made)
     add = _model(made)
     add(
         "--sigma-u",
         metavar="X",
-        type=float,
+        type=_sigma_u,
         action="append",
         required=True,
         help="sd of the area effects; again for each further value to compare",
     )
-    add("--rate", metavar="P", type=float, required=True, help="public rate of the outcome")
+    add("--rate", metavar="P", type=_rate, required=True, help="public rate of the outcome")
 
     _claim(made)
 
     group = made.add_argument_group("target: what the whole release may cost")
     target = group.add_mutually_exclusive_group()
-    target.add_argument("--rho", metavar="RHO", type=float, help="target (zCDP)")
-    target.add_argument("--epsilon", metavar="E", type=float, help="target, at --delta")
+    target.add_argument("--rho", metavar="RHO", type=_positive, help="target (zCDP)")
+    target.add_argument("--epsilon", metavar="E", type=_positive, help="target, at --delta")
     group.add_argument("--delta", **DELTA)
 
     add = made.add_argument_group("output: a new file").add_argument
@@ -179,7 +191,8 @@ def _plan(commands: _Commands) -> None:
 def _records(made: _Parser, *, outcome: bool) -> Callable[..., argparse.Action]:
     """Take the records, with or without an outcome; more can be added to the group."""
     add = made.add_argument_group("records").add_argument
-    add("records", metavar="RECORDS", type=Path, help=".csv, .csv.gz or .parquet (an extra)")
+    add("records", metavar="RECORDS", type=Path,
+        help=".csv, .tsv or .txt (also .gz), or .parquet (an extra)")  # fmt: skip
     if outcome:
         add("--outcome", metavar="COL", required=True, help="confidential outcome")
     add("--weight", metavar="COL", required=True, help="survey weight")
@@ -201,11 +214,23 @@ def _records(made: _Parser, *, outcome: bool) -> Callable[..., argparse.Action]:
     return add
 
 
+def _tables(made: _Parser) -> None:
+    """Take how the files of records and of covariates are written."""
+    add = made.add_argument_group("how records and covariates are written").add_argument
+    add("--sep", metavar="C", type=_separator, help="what is between two cells (default: a comma; "
+        "a tab in .tsv)")  # fmt: skip
+    add("--encoding", metavar="NAME", type=_encoding,
+        help="such as latin-1 (default: by the file's mark, or UTF-8)")  # fmt: skip
+    add("--na-values", metavar="TEXT", nargs="+", action="extend", default=[],
+        help="further cells that stand for a missing number, such as '(X)'; COL=TEXT in one "
+        "column only, such as smoker=9")  # fmt: skip
+
+
 def _model(made: _Parser) -> Callable[..., argparse.Action]:
     """Take the linear predictor and the design factor; more can be added to the group."""
     add = made.add_argument_group("model").add_argument
-    add("--design-factor", metavar="F", type=float, default=1.0,
-        help="public factor of the sampling variances, for kish (default: 1)")  # fmt: skip
+    add("--design-factor", metavar="F", type=_positive, default=1.0,
+        help="public factor of the sampling variances, with --rate (default: 1)")  # fmt: skip
     add("--formula", metavar="'~ x'", default="~ 1", help="linear predictor (default: ~ 1)")
     add("--covariates", metavar="FILE", type=Path, help="covariates, with the same area columns")
     return add
@@ -245,15 +270,69 @@ def _ledger(commands: _Commands) -> None:
     words = "create a ledger; its budget is fixed for good"
     create = _command(actions, "create", "ledger create", words)
     create.add_argument("file", metavar="FILE", type=Path)
-    create.add_argument("--rho", metavar="RHO", type=float, required=True, help="budget (zCDP)")
+    create.add_argument("--rho", metavar="RHO", type=_positive, required=True, help="budget (zCDP)")
     create.add_argument("--conditional", action="store_true", help="take conditional claims too")
 
 
+def _finite(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+        with contextlib.suppress(ValueError):
+            share = float(text.removesuffix("%")) / 100
+            raise argparse.ArgumentTypeError(
+                f"{text} is a percentage: write {share:.15g}"
+            ) from None
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is no number")
+    return value
+
+
+def _positive(text: str) -> float:
+    value = _finite(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return value
+
+
+def _sigma_u(text: str) -> float:
+    value = _finite(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return value
+
+
 def _probability(text: str) -> float:
-    value = float(text)
+    value = _finite(text)
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"{text} does not lie between 0 and 1")
     return value
+
+
+def _rate(text: str) -> float:
+    try:
+        return _probability(text)
+    except argparse.ArgumentTypeError as error:
+        hint = percentage(_finite(text), "--rate")
+        raise argparse.ArgumentTypeError(f"{error}{hint}") from None
+
+
+def _separator(text: str) -> str:
+    sep = {"\\t": "\t", "tab": "\t"}.get(text, text)
+    if len(sep) != 1 or not sep.isascii() or sep.isalnum() or sep in "\"'\r\n\0.-+":
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be it; ',', ';', '|' and tab can")
+    return sep
+
+
+def _encoding(text: str) -> str:
+    try:
+        _ = "a".encode(text)
+    except (LookupError, ValueError):  # also codecs that do not make bytes of text
+        known = {*aliases.aliases, *aliases.aliases.values()}
+        near = did_you_mean(text.replace("-", "_"), known)
+        raise argparse.ArgumentTypeError(f"no encoding {text!r} is known{near}") from None
+    return text
 
 
 DELTA: dict[str, Any] = {

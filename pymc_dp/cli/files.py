@@ -7,6 +7,7 @@ holds more than it does.
 from __future__ import annotations
 
 import csv
+import io
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from scipy.special import ndtri
 
 from pymc_dp import containers
 from pymc_dp.cli.input import PICTURES
-from pymc_dp.cli.output import one_line
+from pymc_dp.cli.words import one_line
 from pymc_dp.publish.allow_list import with_zeros
 from pymc_dp.publish.public_file import read_public, write_public
 from pymc_dp.record.claims import read_record
@@ -115,8 +116,19 @@ def write_table(group: xr.Dataset, path: Path) -> None:
             table.writerow([area, *(f"{v:.{digits}f}" for v in values), record["claim_words"]])
 
 
-def write_pictures(group: xr.Dataset, n: xr.DataArray, folder: Path) -> list[Path]:
-    """Draw the pictures that need nothing but what is public.
+def no_pictures() -> str:
+    """Why none can be drawn here, if so; asked before the draw."""
+    try:
+        import matplotlib.figure  # noqa: F401
+
+        import pymc_dp.plots.release  # noqa: F401
+    except Exception as error:  # a library that is broken fails as it likes
+        return f"matplotlib cannot be loaded: {type(error).__name__}: {one_line(error)}"
+    return ""
+
+
+def picture(group: xr.Dataset, n: xr.DataArray) -> dict[str, bytes] | str:
+    """Draw the pictures that need nothing but what is public, or say why that failed.
 
     Parameters
     ----------
@@ -124,18 +136,29 @@ def write_pictures(group: xr.Dataset, n: xr.DataArray, folder: Path) -> list[Pat
         As it stands in the public file.
     n : xr.DataArray
         Sample sizes; shown only if ``universe`` (who answered) is declared public.
-    folder : Path
 
     Returns
     -------
-    list of Path
+    dict of bytes, or str
+        PNG files by name.
     """
-    written = []
-    for name, figure in _figures(group, n):
+    drawn = {}
+    try:
+        for name, figure in _figures(group, n):
+            content = io.BytesIO()
+            figure.savefig(content, format="png", dpi=150)
+            drawn[name] = content.getvalue()
+    except Exception as error:  # as above; the release stands without pictures
+        return f"matplotlib failed: {type(error).__name__}: {one_line(error)}"
+    return drawn
+
+
+def write_pictures(drawn: dict[str, bytes], folder: Path) -> list[Path]:
+    """Write pictures to new files."""
+    for name, content in drawn.items():
         with (folder / name).open("xb") as file:
-            figure.savefig(file, format="png", dpi=150)
-        written.append(folder / name)
-    return written
+            file.write(content)
+    return [folder / name for name in drawn]
 
 
 def _figures(group: xr.Dataset, n: xr.DataArray) -> Iterator[tuple[str, Figure]]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pymc_dp._checks import round_up, rounded
+from pymc_dp.cli.words import one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,9 +54,17 @@ def load_pymc() -> None:
         warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing a major refactor", FutureWarning)
         log.setLevel(logging.ERROR)  # a missing compiler matters to samplers
         try:
-            import pymc_dp.release  # noqa: F401
+            import pymc_dp.release.release  # noqa: F401
+        except Exception as error:  # a dependency that is broken fails as it likes
+            what = f"{type(error).__name__}: {one_line(error)}"
+            raise ValueError(f"PyMC cannot be loaded ({what}): see pip check") from error
         finally:
             log.setLevel(level)
+
+
+def note(words: str) -> None:
+    """Say what the user should know and need not act on."""
+    print(f"pymc-dp: note: {words}", file=sys.stderr)
 
 
 def show_guarantee(
@@ -169,13 +178,6 @@ def show_ledger(ledger: PrivacyLedger, delta: float) -> None:
         ("holds", f"{' and '.join(kinds)} claims" if kinds else "no claims yet"),
     ]
     show_rows("Budget", rows)
-
-
-def one_line(error: BaseException) -> str:
-    """Say an error in one line."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _entry(entry: pd.Series[Any]) -> tuple[str, ...]:

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pymc_dp._checks import name_some, round_up
-from pymc_dp.cli.input import (
-    check_new,
-    check_suffix,
-    declarations,
-    formula_explained,
+from pymc_dp.cli.input import check_model, check_new, check_suffix, declarations
+from pymc_dp.cli.output import console, epsilon_words, load_pymc, show_guarantee, step
+from pymc_dp.cli.records import (
+    about_model,
+    check_files,
     read_covariates,
     read_records,
     with_weight,
 )
-from pymc_dp.cli.output import console, epsilon_words, load_pymc, show_guarantee, step
+from pymc_dp.cli.words import about
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -53,44 +53,49 @@ class Plan:
 def plan(args: argparse.Namespace) -> int:
     """Plan a release from a file of records, or several, one for each sigma_u."""
     declared = declarations(args.declare)
+    check_model(args)
+    files = check_files(args, [args.weight])
     if args.out is not None:
         check_suffix(args.out, (".csv",), "--out")
         check_new(args.out)
-    load_pymc()
-    from pymc_dp.planning.plans import planned_release
-    from pymc_dp.survey.weights import weight_table
-
+    without_weight = 0
     with step(f"reading {args.records.name}"):
+        from pymc_dp.survey.weights import weight_table
+
         records, without_area = read_records(
-            args.records,
+            files.records,
             numbers=(args.weight,),
             area=args.area,
             unit=args.unit,
             drop=args.missing == "drop",
         )
-        without_weight = 0
         if args.missing == "drop":
             records, without_weight = with_weight(records, args.weight)
-        covariates = args.covariates and read_covariates(args.covariates, args.area)
-    plans = []
-    with step("pricing a posterior draw"), formula_explained():
-        areas = weight_table(
-            records,
-            weight=args.weight,
-            area=args.area,
-            rate=args.rate,
-            unit=args.unit or None,
-            design_factor=args.design_factor,
-        )
-        for sigma_u in dict.fromkeys(args.sigma_u):
-            raw = planned_release(
-                areas,
-                args.formula,
-                covariates,
-                sigma_u=sigma_u,
-                mechanism=args.mechanism,
-                assumptions=declared,
+        covariates = read_covariates(files, args.area)
+        with about(args.records):
+            areas = weight_table(
+                records,
+                weight=args.weight,
+                area=args.area,
+                rate=args.rate,
+                unit=args.unit or None,
+                design_factor=args.design_factor,
             )
+    load_pymc()
+    from pymc_dp.planning.plans import planned_release
+
+    plans = []
+    with step("pricing a posterior draw"):
+        for sigma_u in dict.fromkeys(args.sigma_u):
+            with about_model(args):
+                raw = planned_release(
+                    areas,
+                    args.formula,
+                    covariates,
+                    sigma_u=sigma_u,
+                    mechanism=args.mechanism,
+                    assumptions=declared,
+                )
             plans.append(Plan(sigma_u, raw, _calibrated(raw, args)))
     if args.out is not None:
         write_plans(plans, areas, args.out)
@@ -109,9 +114,13 @@ def plan(args: argparse.Namespace) -> int:
 
 
 def _calibrated(raw: PrivateRelease, args: argparse.Namespace) -> PrivateRelease:
-    if args.epsilon is not None:
-        return raw.calibrate(epsilon=args.epsilon, delta=args.delta)
-    return raw if args.rho is None else raw.calibrate(rho=args.rho)
+    try:
+        if args.epsilon is not None:
+            return raw.calibrate(epsilon=args.epsilon, delta=args.delta)
+        return raw if args.rho is None else raw.calibrate(rho=args.rho)
+    except ValueError as error:
+        option = f"--rho {args.rho:g}" if args.epsilon is None else f"--epsilon {args.epsilon:g}"
+        raise ValueError(f"{option}: {error}") from error
 
 
 def write_plans(plans: Sequence[Plan], areas: xr.Dataset, path: Path) -> None:

@@ -223,8 +223,9 @@ def _cells(part: Part, table: Table, texts: Sequence[str], numbers: Sequence[str
     place = {name: table.header.index(name) for name in [*texts, *numbers]}
 
     def parsed(numeric: Sequence[str]) -> pd.DataFrame | None:
+        types: Any = dict.fromkeys(place.values(), "str")
+        types |= {place[name]: "float64" for name in numeric}
         missing = {place[name]: _missing(name, table.dialect) for name in numeric}
-        types: Any = dict.fromkeys(place.values(), "str") | dict.fromkeys(missing, "float64")
         with suppress(ValueError):  # whose message would show a cell
             return pd.read_csv(
                 io.BytesIO(part.text),
@@ -244,11 +245,29 @@ def _cells(part: Part, table: Table, texts: Sequence[str], numbers: Sequence[str
     found = parsed([]) if plain is None else plain
     if found is None or len(found) != part.rows:
         raise ValueError(f"{table.label}, line {part.line} or later: {QUOTES}")
+    for name in texts:
+        if codes := table.dialect.missing_in.get(name):  # to the letter: 07 is not 7
+            found[place[name]] = found[place[name]].mask(found[place[name]].isin(codes))
     for name in numbers if plain is None else ():
         found[place[name]] = _converted(found[place[name]], name, part, table)
     frame = found[list(place.values())]
     frame.columns = pd.Index(list(place))
     return frame
+
+
+def to_numbers(
+    cells: pd.Series[str], dialect: Dialect, name: str
+) -> tuple[pd.Series[float], pd.Series[bool]]:
+    """Numbers, True and False as 1 and 0, and which cells are neither these nor missing."""
+    import pandas as pd
+
+    codes = _missing(name, dialect)
+    stripped = cells.astype(object).where(cells.notna(), "").astype(str).str.strip()
+    missing = stripped.isin(codes)
+    values = pd.to_numeric(stripped.mask(missing), errors="coerce").astype("float64")
+    missing |= values.isin(pd.to_numeric(pd.Series(codes), errors="coerce").dropna())
+    values = values.mask(missing).mask(stripped.isin(TRUE), 1.0).mask(stripped.isin(FALSE), 0.0)
+    return values, values.isna() & ~missing
 
 
 def _missing(name: str, dialect: Dialect) -> list[str]:
@@ -257,23 +276,14 @@ def _missing(name: str, dialect: Dialect) -> list[str]:
 
 def _converted(cells: pd.Series[str], name: str, part: Part, table: Table) -> pd.Series[float]:
     """Numbers of cells that are not all plain numbers."""
-    import pandas as pd
-
-    stripped = cells.fillna("").str.strip()
-    codes = _missing(name, table.dialect)
-    missing = stripped.isin(codes)
-    values = pd.to_numeric(stripped.mask(missing), errors="coerce").astype("float64")
-    missing |= values.isin(pd.to_numeric(pd.Series(codes), errors="coerce").dropna())
-    values = values.mask(missing).mask(stripped.isin(TRUE), 1.0).mask(stripped.isin(FALSE), 0.0)
-    wrong = values.isna() & ~missing
+    values, wrong = to_numbers(cells, table.dialect, name)
     if not wrong.any():
         return values
-    row = int(wrong.to_numpy().argmax())
-    if stripped[wrong].str.fullmatch(NUMBER_WITH_COMMA).all():
+    if cells[wrong].str.strip().str.fullmatch(NUMBER_WITH_COMMA).all():
         remedy = "write numbers with a decimal point and without commas"
     else:
         remedy = "correct it" + table.dialect.advise(
             ", or give its text to --na-values if it stands for a missing number", ""
         )
-    at = part.line_of(row, table.dialect.sep)
+    at = part.line_of(int(wrong.to_numpy().argmax()), table.dialect.sep)
     raise ValueError(f"{table.label}, line {at}: no number in column {name!r}; {remedy}")

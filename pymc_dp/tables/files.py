@@ -35,7 +35,7 @@ MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# How survey files write that a number is missing. Text columns have no such codes: Namibia is "NA".
+# How survey files write that a number is missing.
 MISSING = ("", ".", "NA", "N/A", "NaN", "nan", "NULL", "null", "None")
 
 
@@ -50,9 +50,10 @@ class Dialect:
     encoding : str, optional
         Default: by the mark at the beginning of the file, or else UTF-8.
     missing : tuple of str
-        Cells that stand for a missing number, in every column of numbers.
+        Cells that stand for a missing number, in every column of numbers. In a column of text only
+        a blank cell is missing: Namibia is "NA".
     missing_in : mapping of str to tuple of str
-        Further ones of single columns.
+        Further ones of single columns, also of text.
     command_line : bool
         Whether remedies are options of the command line.
     """

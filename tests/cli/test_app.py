@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,7 @@ DECLARED = {
     "universe": "the sample is public",
 }
 DECLARE = ["--declare", *(f"{key}={source}" for key, source in DECLARED.items())]
-FORMAL = ["--variance", "kish", "--rate", "0.15", *DECLARE]
+FORMAL = ["--rate", "0.15", *DECLARE]
 COLUMNS = ["--outcome", "smoker", "--weight", "weight", "--area", "area"]
 MODEL = ["--sigma-u", "0.04"]
 KING = ["--outcome", "smoker", "--weight", "w", "--area", "hra", *MODEL, "--missing", "drop"]
@@ -57,7 +58,10 @@ def command(records, tmp_path):
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        code = main([str(a) for a in arguments])
+        try:
+            code = main([str(a) for a in arguments])
+        except SystemExit as stop:  # of arguments that do not parse
+            code = stop.code
         out, err = capsys.readouterr()
         return code, out, err
 
@@ -267,7 +271,7 @@ def test_king_county_conditional_release_is_refused_without_the_flag_and_before_
     target = tmp_path / "a.nc"
     arguments = ["release", king_county(shared), *KING, "--out", target, "--ledger", ledger.path]
     assert_one_error(
-        run(*arguments), 2, "conditional", "sigma_u or sampling_variance", "--conditional", "kish"
+        run(*arguments), 2, "conditional", "sigma_u or sampling_variance", "--conditional", "--rate"
     )
     assert ledger.spent == 0 and not target.exists()
 
@@ -289,8 +293,9 @@ def test_one_missing_source_makes_the_claim_conditional(command, run):
 
 def test_variances_computed_from_the_outcomes_cannot_be_declared_public(records, run, tmp_path):
     arguments = ["release", records, *COLUMNS, *MODEL, *DECLARE, "--out", tmp_path / "a.nc"]
-    for more in ([], ["--conditional"]):
-        assert_one_error(run(*arguments, *more), 2, "cannot be declared public", "linearized")
+    for more in ([], ["--conditional"], ["--variance", "linearized"]):
+        result = run(*arguments, *more)
+        assert_one_error(result, 2, "--declare sampling_variance", "public --rate", "outcomes")
 
 
 # Options reach the release
@@ -385,9 +390,13 @@ def test_covariates_that_lost_their_zeros_or_an_area_column_are_refused(pumas, r
     assert_one_error(run(*pumas, "--out", tmp_path / "a.nc"), 2, "x.csv has no column 'PUMA'")
     (tmp_path / "x.csv").write_text(COVARIATES)
     for formula, words in (
-        ("~ z", "lack: z"),
-        ("~ (", "--formula"),
-        ("hit ~ x", "covariates only"),
+        ("~ z", "x.csv has no column 'z'; it has 'ST', 'PUMA', 'x'"),
+        ("~ X", "x.csv has no column 'X' (did you mean 'x'?)"),
+        ("~ (", "--formula: Could not find matching context marker. ~ ("),
+        ("~ .", "--formula: '.' names no column here: write the columns out"),
+        ("~ x | x", "--formula must be a single sum of terms"),
+        ("hit ~ x", "--formula describes the covariates only: write '~ x'"),
+        ("~ 0", "the formula has no term"),
     ):
         result = run(*pumas, "--formula", formula, "--out", tmp_path / "a.nc")
         assert_one_error(result, 2, words)
@@ -428,10 +437,6 @@ def test_only_the_columns_that_are_needed_are_read(records, command, run, tmp_pa
     frame = pd.read_csv(records)
     frame["notes"] = [f"{k}, \"said\" 'so'" for k in range(len(frame))]
     frame.to_csv(tmp_path / "more.csv", index=False)
-    read, dropped = cli_input.read_records(
-        tmp_path / "more.csv", numbers=["smoker", "weight"], area=["area"], unit=[], drop=False
-    )
-    assert sorted(read) == ["area", "smoker", "weight"] and dropped == 0
     assert run(command[0], tmp_path / "more.csv", *command[2:])[0] == 0
 
 
@@ -458,17 +463,57 @@ def test_an_existing_target_is_refused_before_the_draw_and_the_charge(
         (["--out", "release.txt"], "--out must end in .nc or .zarr"),
         (["--out", "nowhere/release.nc"], "no folder nowhere"),
         (["--table", "table.xlsx"], "--table must end in .csv"),
-        (["--outcome", "smokes"], "no column 'smokes'; it has 'area', 'household'"),
+        (
+            ["--outcome", "smokes"],
+            "no column 'smokes' (did you mean 'smoker'?); it has 'area', 'household'",
+        ),
         (["--weight", "w"], "no column 'w'"),
         (["--unit", "family"], "no column 'family'"),
-        (["--outcome", "age_band"], "outcomes must be numbers"),
-        (["--bounds", "1", "0"], "low < high"),
-        (["--rate", "2"], "public rate between 0 and 1"),
-        (["--sigma-u", "-1"], "sigma_u must be finite"),
+        (["--outcome", "age_band"], "records.csv, line 2: no number in column 'age_band'"),
+        (["--outcome", "weight"], "--outcome and --weight name the same column 'weight'"),
+        (["--area", "area"], "--area names the column 'area' twice"),
+        (["--unit", "weight"], "--weight and --unit name the same column 'weight'"),
+        (["--bounds", "1", "0"], "--bounds takes the lowest and then the highest value"),
+        (["--bounds", "0", "30"], "--rate is for outcomes of 0 and 1"),
+        (["--bounds", "0", "inf"], "--bounds: inf is no number"),
+        (["--variance", "linearized"], "--rate is a public rate, for sampling variances from the"),
+        (["--rate", "1.0"], "--rate: 1.0 does not lie between 0 and 1; see"),
+        (
+            ["--rate", "17"],
+            "--rate: 17 does not lie between 0 and 1; 17 looks like a percentage: --rate 0.17?",
+        ),
+        (["--rate", "17%"], "--rate: 17% is a percentage: write 0.17"),
+        (["--sigma-u", "-1"], "--sigma-u: -1 is negative"),
+        (
+            ["--sigma-u", "4"],
+            "--sigma-u 4 is more than the range of the outcome, 0 to 1; 4 looks "
+            "like a percentage: --sigma-u 0.04?",
+        ),
+        (["--sigma-u", "1000"], "--sigma-u 1000 is more than the range of the outcome, 0 to 1"),
+        (["--design-factor", "0"], "--design-factor: 0 is not positive"),
+        (["--sep", "x"], "--sep: 'x' cannot be it"),
+        (["--sep", ";"], "header is not separated by ';', but looks so by ',' (--sep)"),
+        (["--encoding", "latin1x"], "no encoding 'latin1x' is known (did you mean 'latin1'?)"),
+        (["--encoding", "hex"], "no encoding 'hex' is known"),
+        (["--encoding", "utf-16"], "not UTF-16"),
+        (["--na-values", "smokr=9"], "--na-values smokr=...: "),
         (["--declare", "sigma_u"], "KEY=SOURCE"),
         (["--declare", "sigma_u=again"], "names 'sigma_u' twice"),
-        (["--declare", "sigma=x"], "unknown assumptions 'sigma'"),
-        (["--ledger", "none.ledger"], "there is no ledger"),
+        (["--declare", "sigma=x"], "--declare knows no 'sigma' (did you mean 'sigma_u'?)"),
+        (["--declare", "weights= "], "--declare weights= needs its source in words"),
+        (
+            ["--ledger", "none.ledger"],
+            "--ledger: no file none.ledger; create it: pymc-dp ledger "
+            "create none.ledger --rho BUDGET",
+        ),
+        (["--formula", "~ x"], "--formula '~ x' names columns: give their file with --covariates"),
+        (
+            ["--out", "release.csv"],
+            "--out must end in .nc or .zarr, not 'release.csv'; a table of "
+            "one line an area is --table",
+        ),
+        (["--out", "x" * 300 + ".nc"], "cannot be written: File name too long"),
+        (["--plots", "nowhere/plots"], "no folder nowhere"),
         (["--covariates", "none.csv"], "no file none.csv"),
     ],
 )
@@ -480,20 +525,47 @@ def test_unusable_input_is_one_line_and_draws_nothing(command, run, tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    "name", ["none.csv", "records.txt", "empty.csv", "cut.csv.gz", "twice.csv", "text.parquet"]
+    ("name", "words"),
+    [
+        ("none.csv", "no file"),
+        ("folder.csv", "is a folder"),
+        ("records.xlsx", "must end in .csv, .tsv, .txt, .parquet, .pq; text also in .gz"),
+        ("empty.csv", "is empty"),
+        ("header.csv", "has a header and no rows"),
+        ("cut.csv.gz", "is damaged, or was not copied whole"),
+        ("twice.csv", "has more than one column 'smoker'"),
+        ("text.parquet", "is no Parquet file, or a damaged one"),
+        ("comma.csv", ", line 2: 6 cells under a header of 5: rows end in one more ','"),
+        ("short.csv", ", line 601: 3 cells under a header of 5"),
+        ("latin.csv", ", line 3: not UTF-8; name its encoding, such as --encoding latin-1"),
+        ("utf16.csv", "looks like UTF-16 without its mark: --encoding utf-16-le"),
+        ("sheet.csv", "is no delimited table, but a zip or a workbook"),
+        ("quote.csv", ", line 2: a quote that is not closed"),
+    ],
 )
-def test_unusable_files_of_records_are_named(records, command, run, tmp_path, name):
+def test_unusable_files_of_records_are_named(records, command, run, tmp_path, name, words):
     text = records.read_bytes()
+    header, _, rest = text.partition(b"\n")
     files = {
-        "records.txt": text,
+        "records.xlsx": text,
         "empty.csv": b"",
+        "header.csv": header,
         "cut.csv.gz": gzip.compress(text)[:2000],
         "twice.csv": text.replace(b"household", b"smoker", 1),
         "text.parquet": text,
+        "comma.csv": header + b"\n" + rest.replace(b"\n", b",\n"),
+        "short.csv": b",".join(text.rstrip().split(b",")[:-2]),
+        "latin.csv": text.replace(b"R1-0001", b"R1-M\xe1laga").replace(b"R01-0001", b"M\xe1laga"),
+        "utf16.csv": text.decode().encode("utf-16-le"),
+        "sheet.csv": b"PK\x03\x04" + text,
+        "quote.csv": header + b'\n"' + rest,
     }
     if name in files:
         (tmp_path / name).write_bytes(files[name])
-    assert_one_error(run(command[0], tmp_path / name, *command[2:]), 2)
+    if name == "folder.csv":
+        (tmp_path / name).mkdir()
+    line = assert_one_error(run(command[0], tmp_path / name, *command[2:]), 2, words)
+    assert str(tmp_path / name) in line
     assert not command[-1].exists()
 
 
@@ -528,6 +600,92 @@ def test_arguments_that_do_not_parse_are_one_line(capsys):
         out, err = capsys.readouterr()
         assert stop.value.code == 2 and not out
         assert err.count("\n") == 1 and err.startswith("pymc-dp: error: ") and words in err
+
+
+def test_messages_about_records_name_the_file_and_options(records, command, run, tmp_path):
+    """Households that are numbered anew in every area, an area without variance."""
+    frame = pd.read_csv(records).assign(number=lambda d: d.groupby("area").cumcount() // 2)
+    path = tmp_path / "numbers.csv"
+    frame.to_csv(path, index=False)
+    line = assert_one_error(run(command[0], path, *command[2:], "--unit", "number"), 2, str(path))
+    assert "--unit area --unit number" in line and "unit=" not in line
+    code, _, _ = run(command[0], path, *command[2:], "--unit", "area", "--unit", "number")
+    assert code == 0
+    frame.loc[frame["area"] == frame["area"].iloc[0], "smoker"] = 1
+    frame.to_csv(path, index=False)
+    plain = ["release", path, *COLUMNS, *MODEL, "--conditional", "--out", tmp_path / "b.nc"]
+    assert_one_error(run(*plain), 2, str(path), "zero: R", "with a public --rate they come from")
+
+
+def test_a_fault_of_the_program_is_one_line_and_shows_no_value(command, run, monkeypatch):
+    def fail(*_, **__):
+        raise KeyError("0.73914")
+
+    monkeypatch.setattr("pymc_dp.survey.estimate.hajek", fail)
+    line = assert_one_error(
+        run(*command), 4, "a fault of this program, KeyError in pymc_dp.cli.app"
+    )
+    assert "0.73914" not in line
+
+
+def test_a_pymc_that_cannot_be_loaded_is_one_line(command, run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymc_dp.release.release", None)
+    assert_one_error(run(*command), 2, "PyMC cannot be loaded (ModuleNotFoundError", "pip check")
+    assert not command[-1].exists()
+
+
+# Pictures are no part of the release
+
+
+@pytest.mark.parametrize("broken", ["missing", "at import", "at work"])
+def test_without_a_working_matplotlib_there_is_a_release_and_a_note(
+    command, run, tmp_path, monkeypatch, broken
+):
+    def fail(*_, **__):
+        raise AttributeError("module 'numpy' has no attribute 'bool8'")
+
+    if broken == "missing":
+        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    elif broken == "at import":
+        monkeypatch.delitem(sys.modules, "pymc_dp.plots.release", raising=False)
+        finder = type("Finder", (), {"find_spec": lambda self, name, *_: fail()
+                                     if name == "pymc_dp.plots.release" else None})  # fmt: skip
+        monkeypatch.setattr(sys, "meta_path", [finder(), *sys.meta_path])
+    else:
+        monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
+    code, out, err = run(*command, "--plots", tmp_path / "plots", "--table", tmp_path / "a.csv")
+    assert code == 0 and not errors(err)
+    [note] = [line for line in err.splitlines() if line.startswith("pymc-dp: note: ")]
+    assert "no pictures, matplotlib" in note
+    assert str(command[-1]) in out and "pictures" not in out
+    assert group_of(command[-1])["theta"].size == len(pd.read_csv(tmp_path / "a.csv")) == 6
+    assert not list((tmp_path / "plots").iterdir())
+
+
+# The README
+
+
+def test_the_readmes_plan_prices_the_readmes_release_which_is_formal(run, tmp_path, monkeypatch):
+    """One rule for both: with a rate, sampling variances come from the weights and the rate."""
+    monkeypatch.chdir(tmp_path)
+    survey = datasets.simulate_state_survey().rename(columns={"area": "county", "weight": "w"})
+    survey.to_csv("survey.csv", index=False)
+    readme = Path(__file__).resolve().parents[2] / "README.md"
+    text = readme.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [shlex.split(line) for line in text.splitlines() if line.startswith("pymc-dp ")]
+    commands = {words[1]: words[1:] for words in lines if "survey.csv" in words}
+    assert set(commands) == {"plan", "release"}
+    code, _, _ = run(*commands["plan"], "--out", "plan.csv")
+    assert code == 0
+    code, said, _ = run(*commands["release"])
+    assert code == 0 and "Claim: formal" in said
+    group = group_of(commands["release"][commands["release"].index("--out") + 1])
+    plan = pd.read_csv("plan.csv")
+    sigma_u = float(commands["release"][commands["release"].index("--sigma-u") + 1])
+    planned = plan[plan["sigma_u"] == sigma_u]
+    assert len(planned) == 52
+    # The same formulas, with the same weights and rate.
+    assert planned["rho"].max() == pytest.approx(group["rho"].item(), rel=1e-12)
 
 
 # After the draw nothing is lost
@@ -668,7 +826,7 @@ def test_ledger_is_created_and_shown_with_entries_and_what_is_left(run, tmp_path
     assert_one_error(run("ledger", "show", tmp_path / "none"), 2, "there is no ledger")
     (tmp_path / "other").write_text("not a ledger")
     assert_one_error(run("ledger", "show", tmp_path / "other"), 2, "not a privacy ledger")
-    assert_one_error(run("ledger", "create", tmp_path / "new", "--rho", "-1"), 2, "positive")
+    assert_one_error(run("ledger", "create", tmp_path / "new", "--rho", "-1"), 2, "--rho")
 
 
 def test_progress_is_a_tick_on_a_terminal_and_a_line_elsewhere(monkeypatch, capsys):

@@ -12,7 +12,7 @@ import pytest
 import pymc_dp as pdp
 from pymc_dp import datasets
 from pymc_dp._checks import round_up
-from pymc_dp.cli import input as cli_input
+from pymc_dp.cli import records as cli_records
 from pymc_dp.cli.app import main
 
 MODEL = ["--sigma-u", "0.04", "--rate", "0.15"]
@@ -35,7 +35,10 @@ def records(frame, tmp_path_factory) -> Path:
 @pytest.fixture
 def run(capsys):
     def run(*arguments):
-        code = main([str(a) for a in arguments])
+        try:
+            code = main([str(a) for a in arguments])
+        except SystemExit as stop:  # of arguments that do not parse
+            code = stop.code
         out, err = capsys.readouterr()
         return code, out, err
 
@@ -139,13 +142,13 @@ def test_king_county_plan_is_the_release_of_those_who_answered(shared, run, tmp_
 
 def test_no_outcome_is_read(frame, records, run, tmp_path, monkeypatch):
     """Codes, text, nothing, or no such column at all: the same screen and the same file."""
-    read, asked = cli_input._read, []
+    read, asked = cli_records.read_rows, []
 
-    def noted(path, columns, *, texts):
-        asked.append(columns)
-        return read(path, columns, texts=texts)
+    def noted(table, *, texts, numbers):
+        asked.append([*numbers, *texts])
+        return read(table, texts=texts, numbers=numbers)
 
-    monkeypatch.setattr(cli_input, "_read", noted)
+    monkeypatch.setattr(cli_records, "read_rows", noted)
     variants = {
         "codes": frame.assign(smoker=97),
         "text": frame.assign(smoker="refused"),
@@ -317,18 +320,20 @@ def test_parquet_weights_of_any_kind_of_number(frame, run, tmp_path, kind):
         (["--out", "plan.txt"], "--out must end in .csv"),
         (["--out", "nowhere/plan.csv"], "no folder nowhere"),
         (["--weight", "w"], "no column 'w'"),
-        (["--weight", "age_band"], "weight"),
+        (["--weight", "age_band"], "records.csv, line 2: no number in column 'age_band'"),
         (["--area", "w"], "no column 'w'"),
         (["--unit", "family"], "no column 'family'"),
-        (["--rate", "1"], "public rate between 0 and 1"),
-        (["--design-factor", "0"], "design_factor must be a positive finite number"),
-        (["--sigma-u", "-1"], "sigma_u must be finite"),
-        (["--rho", "0"], "positive finite number"),
-        (["--rho", "1e-40"], "no release on the lattice"),
-        (["--epsilon", "-1"], "positive finite number"),
+        (["--rate", "1"], "--rate: 1 does not lie between 0 and 1"),
+        (["--rate", "17"], "17 looks like a percentage: --rate 0.17?"),
+        (["--sigma-u", "4"], "4 looks like a percentage: --sigma-u 0.04?"),
+        (["--design-factor", "0"], "--design-factor: 0 is not positive"),
+        (["--sigma-u", "-1"], "--sigma-u: -1 is negative"),
+        (["--rho", "0"], "--rho: 0 is not positive"),
+        (["--rho", "1e-40"], "--rho 1e-40: no release on the lattice"),
+        (["--epsilon", "-1"], "--epsilon: -1 is not positive"),
         (["--formula", "~ ("], "--formula"),
-        (["--formula", "~ x"], "x"),
-        (["--declare", "sigma=x"], "unknown assumptions 'sigma'"),
+        (["--formula", "~ x"], "--formula '~ x' names columns: give their file with --covariates"),
+        (["--declare", "sigma=x"], "--declare knows no 'sigma' (did you mean 'sigma_u'?)"),
         (["--covariates", "none.csv"], "no file none.csv"),
     ],
 )
