@@ -142,6 +142,22 @@ def refuse_spanning(direct: Any, what: str) -> None:
         )
 
 
+def check_ledger(ledger: object) -> None:
+    """Refuse what cannot be charged, such as a path, before anything is computed or drawn.
+
+    Raises
+    ------
+    TypeError
+        Naming the way to open a ledger.
+    """
+    if ledger is not None and not hasattr(ledger, "charge"):
+        given = repr(ledger) if isinstance(ledger, str) else f"a {type(ledger).__name__}"
+        raise TypeError(
+            f"ledger must be a PrivacyLedger, not {given}: open the file of one with "
+            "PrivacyLedger(path), or create one with a budget"
+        )
+
+
 def text_labels(index: Iterable[object]) -> list[str]:
     """Area labels as text; several levels are joined by a space, as everywhere.
 

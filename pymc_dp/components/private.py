@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_dp._checks import AREAS_PER_UNIT, areas_per_unit, name_some
+from pymc_dp._checks import AREAS_PER_UNIT, areas_per_unit, check_ledger, name_some
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.lattice import EXPONENT, NORM_SLACK, SPACING, UNIT, noisy_statistics
 from pymc_dp.models.inputs import AreaData, area_data, direct_sensitivity
@@ -129,6 +129,7 @@ def private_sigma_u(
     >>> found.attrs["source"]
     'estimated privately at rho = 0.5 (private_sigma_u)'
     """
+    check_ledger(ledger)
     price = _price(rho)
     data = area_data(direct, formula, covariates)
     declared = check_assumptions(assumptions, from_answers=data.from_answers)

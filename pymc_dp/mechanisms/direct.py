@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp import privacy
-from pymc_dp._checks import FROM_ANSWERS, declared_bounds, round_up
+from pymc_dp._checks import FROM_ANSWERS, check_ledger, declared_bounds, round_up
 from pymc_dp._roots import nudged
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.calibration import budget_of, refuse_booleans, with_precision
@@ -316,6 +316,7 @@ def private_direct(
     >>> noisy["variance"].values.round(6)
     array([0.0014, 0.0036])
     """
+    check_ledger(ledger)
     refuse_booleans(rho=rho)
     if not (math.isfinite(rho) and rho > 0):
         raise ValueError("rho must be a positive finite number")

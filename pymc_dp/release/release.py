@@ -14,7 +14,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dp import containers
-from pymc_dp._checks import round_up
+from pymc_dp._checks import check_ledger, round_up
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.protocol import ReleaseMechanism, Request, Target
 from pymc_dp.record.claims import Bound, Claim, Mechanism, Method, build_record, to_json
@@ -281,9 +281,12 @@ class PrivateRelease:
         ValueError
             If the container already has a release, ``draws`` is not a positive integer, this is
             a plan, or this object has drawn before without a ledger, or under a bound at all.
+        TypeError
+            If the ledger is something else, such as its path.
         BudgetExceeded
             If the ledger's budget does not cover the price.
         """
+        check_ledger(ledger)
         if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
             raise ValueError("draws must be a positive integer")
         if self._parts.planned:
