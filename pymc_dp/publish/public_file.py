@@ -8,14 +8,12 @@ half-written or unchecked.
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pymc_dp import containers
 from pymc_dp._checks import name_some
+from pymc_dp._files import check_new, new_file
 from pymc_dp.containers.formats import (
     content,
     differences,
@@ -29,7 +27,6 @@ from pymc_dp.containers.formats import (
 from pymc_dp.publish.allow_list import FILE_SCHEMA, public_part
 from pymc_dp.record.claims import read_record
 
-_group = containers.release_group
 FORMATS = {".nc": (write_netcdf, read_netcdf), ".zarr": (write_zarr, read_zarr)}
 
 
@@ -90,9 +87,9 @@ def write_public(idata: Any, path: str | os.PathLike[str], *, conditional: bool 
     (True, True, False)
     """
     target = _new_target(path)
-    public = public_part(_group(idata), conditional=conditional)
+    public = public_part(containers.release_group(idata), conditional=conditional)
     write, read = FORMATS[format_of(target)]
-    with _hidden_sibling(target) as hidden:
+    with new_file(target) as hidden:
         write(public, containers.GROUP, hidden)
         try:
             wrong = differences(read(hidden), content(public, containers.GROUP))
@@ -103,9 +100,6 @@ def write_public(idata: Any, path: str | os.PathLike[str], *, conditional: bool 
                 f"the file written holds something else than the release: {name_some(wrong)}; "
                 "it was removed"
             )
-        _sync(*sorted(hidden.rglob("*")), hidden)
-        _give_name(hidden, target)
-    _sync(target.parent)
 
 
 def read_public(path: str | os.PathLike[str]) -> Any:
@@ -162,9 +156,7 @@ def _new_target(path: str | os.PathLike[str]) -> Path:
     """Check that nothing is at the path, and that its folder is an ordinary one."""
     target = Path(path)
     format_of(target)
-    _refuse_existing(target)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"no folder {str(target.parent)!r}")
+    check_new(target)
     for folder in target.absolute().parents:
         if any((folder / name).exists() for name in ("zarr.json", ".zgroup")):
             raise ValueError(
@@ -172,48 +164,3 @@ def _new_target(path: str | os.PathLike[str]) -> Path:
                 "another folder"
             )
     return target
-
-
-def _refuse_existing(target: Path) -> None:
-    if os.path.lexists(target):
-        raise FileExistsError(f"{str(target)!r} exists; a public file goes to a new name")
-
-
-@contextmanager
-def _hidden_sibling(target: Path) -> Iterator[Path]:
-    """Give a path in a hidden folder beside the target; the folder goes afterwards."""
-    with tempfile.TemporaryDirectory(
-        prefix=f".{target.name[:40]}.", suffix=".partial", dir=target.parent
-    ) as folder:
-        yield Path(folder) / f"release{target.suffix}"
-
-
-def _sync(*paths: Path) -> None:
-    """Have files, and on POSIX folders, on the disk."""
-    for path in paths:
-        if os.name == "posix" or path.is_file():
-            handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-
-
-def _give_name(hidden: Path, target: Path) -> None:
-    """Move to the target in one step, over nothing."""
-    if hidden.is_file():
-        try:
-            os.link(hidden, target)  # refuses any existing name, also in a race
-            return
-        except FileExistsError:
-            _refuse_existing(target)
-        except OSError:
-            pass  # a file system without hard links
-    _refuse_existing(target)
-    try:
-        # Without hard links a file could, in a race, still replace a file; a folder replaces
-        # nothing but an empty folder.
-        os.rename(hidden, target)
-    except OSError:
-        _refuse_existing(target)
-        raise

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_dp import privacy
+from pymc_dp import containers, privacy
+from pymc_dp._files import check_new, new_file
 from pymc_dp._typing import Array
 from pymc_dp.publish.allow_list import public_part, with_zeros
 from pymc_dp.publish.pictures import attack_picture, price_picture, rdp_picture
-from pymc_dp.publish.public_file import _give_name, _group, _hidden_sibling, _refuse_existing, _sync
 from pymc_dp.publish.rendering import render
 from pymc_dp.record.claims import ASSUMPTIONS, mechanism_words, read_record
 
@@ -89,11 +89,8 @@ def write_statement(idata: Any, path: str | os.PathLike[str], *, conditional: bo
     """
     target = _new_page(path)
     content = statement_html(idata, conditional=conditional).encode("utf-8")
-    with _hidden_sibling(target) as hidden:
+    with new_file(target) as hidden:
         hidden.write_bytes(content)
-        _sync(hidden)
-        _give_name(hidden, target)
-    _sync(target.parent)
 
 
 def statement_html(idata: Any, *, conditional: bool = False) -> str:
@@ -108,7 +105,7 @@ def statement_html(idata: Any, *, conditional: bool = False) -> str:
     -------
     str
     """
-    group = _group(idata)
+    group = containers.release_group(idata)
     planned = "theta" not in group and "created_at" not in group.attrs
     public = public_part(with_zeros(group) if planned else group, conditional=conditional)
     # Zeros or the draw: neither belongs on the page, so that no figure of it can.
@@ -120,9 +117,7 @@ def _new_page(path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     if target.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"the path must end in .html, not {target.suffix!r}")
-    _refuse_existing(target)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"no folder {str(target.parent)!r}")
+    check_new(target)
     return target
 
 

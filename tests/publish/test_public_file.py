@@ -545,7 +545,7 @@ def test_existing_target_of_any_kind_is_refused_and_left_alone(formal, tmp_path,
     targets = list(existing_targets(tmp_path, suffix))
     before = sorted(tmp_path.rglob("*"))
     for path in targets:
-        with pytest.raises(FileExistsError, match="exists; a public file goes to a new name"):
+        with pytest.raises(FileExistsError, match="exists: nothing is written over"):
             write_public(formal, path)
     assert sorted(tmp_path.rglob("*")) == before
     assert targets[0].read_text() == (targets[2] / "mine").read_text() == "mine"
