@@ -49,26 +49,31 @@ def read_group(idata: Any, name: str) -> xr.Dataset:
     return as_dataset(idata[name])
 
 
-def release_group(idata: Any) -> xr.Dataset:
-    """Find the release in a container, or take its group.
+def release_group(data: Any) -> xr.Dataset:
+    """Find the group of a release: in a PrivateRelease or a container, or it is given itself.
+
+    Of a PrivateRelease it is the guarantee as long as nothing has been drawn.
 
     Raises
     ------
     TypeError
-        If it is nothing that holds groups.
+        If it is nothing that holds a release.
     ValueError
-        If it holds no release.
+        If it is a container without one.
     """
-    if isinstance(idata, xr.Dataset):
-        return idata
-    if isinstance(idata, xr.DataTree) and "privacy" in idata.attrs:
-        return idata.to_dataset()
-    if not hasattr(idata, "groups"):
+    if isinstance(data, xr.Dataset):
+        return data
+    if hasattr(data, "guarantee") and hasattr(data, "released"):
+        found: xr.Dataset = data.guarantee if data.released is None else data.released
+        return found
+    if isinstance(data, xr.DataTree) and "privacy" in data.attrs:
+        return data.to_dataset()
+    if not hasattr(data, "groups"):
         raise TypeError(
-            "idata must be what draw() returned, its group, or release.released after a draw, "
-            f"not {type(idata).__name__}"
+            "not a release: give a PrivateRelease, what draw() returned, or its group "
+            f"{GROUP!r}, not {type(data).__name__}"
         )
-    return read_group(idata, GROUP)
+    return read_group(data, GROUP)
 
 
 def as_dataset(group: Any) -> xr.Dataset:

@@ -1,1 +1,1 @@
-"""Pictures: matplotlib axes in, axes out."""
+"""Pictures for matplotlib: axes in, axes out; what is pictured is always called ``data``."""

@@ -1,4 +1,4 @@
-"""The picture of what it costs that sigma_u is learned from the same data."""
+"""Pictures of what it costs that variance components are learned from the same data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp._checks import round_up
+from pymc_dp.plots.data import check_result
 from pymc_dp.plots.style import (
     BLUE,
     PURPLE,
@@ -34,13 +35,13 @@ CURVES = {
 
 
 def plot_variance_components(
-    comparison: xr.Dataset, *, area: str | None = None, axes: Sequence[Axes] | None = None
+    data: xr.Dataset, *, area: str | None = None, axes: Sequence[Axes] | None = None
 ) -> list[Axes]:
     r"""Plot Renyi curves with sigma_u fixed, plugged in and estimated, and their ratio.
 
     Parameters
     ----------
-    comparison : xr.Dataset
+    data : xr.Dataset
         Result of :func:`compare_variance_components`.
     area : str, optional
         The area of the first panel; by default the one where estimating costs most, relatively.
@@ -79,11 +80,9 @@ def plot_variance_components(
     >>> ratio.get_ylabel()
     'estimated / fixed'
     """
-    missing = [name for name in (*CURVES, "ratio") if name not in comparison]
-    if missing:
-        raise ValueError(f"not a result of compare_variance_components: it lacks {missing}")
+    check_result(data, "compare_variance_components", [*CURVES, "ratio"])
     # An area without sample has no record, hence no ratio.
-    data = comparison.isel(area=np.flatnonzero((comparison["rdp_fixed"] > 0).all("order")))
+    data = data.isel(area=np.flatnonzero((data["rdp_fixed"] > 0).all("order")))
     if area is None:
         area = str(data["area"].values[int(data["ratio"].max("order").values.argmax())])
     if area not in data["area"].values:
@@ -123,14 +122,12 @@ def plot_variance_components(
 ORDER = 8.0  # of the sentence about infinite divergences, if the data set has it
 
 
-def plot_proviso(
-    dataset: xr.Dataset, *, ax: Axes | None = None, delta: float | None = None
-) -> Axes:
+def plot_proviso(data: xr.Dataset, *, ax: Axes | None = None, delta: float | None = None) -> Axes:
     r"""Plot the exact epsilon of each area against the conditional one.
 
     Parameters
     ----------
-    dataset : xr.Dataset
+    data : xr.Dataset
         Result of :func:`check_proviso`.
     ax : matplotlib Axes, optional
         By default on a new figure.
@@ -167,14 +164,12 @@ def plot_proviso(
     >>> axes.get_xscale(), axes.get_yscale()
     ('log', 'log')
     """
-    missing = [v for v in ("epsilon_conditional", "epsilon_exact", "rdp_exact") if v not in dataset]
-    if missing:
-        raise ValueError(f"not a result of check_proviso: it lacks {', '.join(missing)}")
-    deltas, orders = dataset["delta"].values, dataset["order"].values
+    check_result(data, "check_proviso", ["epsilon_conditional", "epsilon_exact", "rdp_exact"])
+    deltas, orders = data["delta"].values, data["order"].values
     chosen = deltas[deltas.size // 2] if delta is None else delta
     if chosen not in deltas:
         raise ValueError(f"delta {chosen:g} is not in the data set")
-    data = dataset.sel(delta=chosen)
+    data = data.sel(delta=chosen)
     data = data.isel(area=np.flatnonzero(data["epsilon_conditional"] > 0))
     ax = new_axes(1, (6.5, 5.5))[0] if ax is None else ax
 

@@ -1,4 +1,4 @@
-"""Pictures for choosing a budget: what makes areas dear, and accuracy against privacy."""
+"""Pictures for choosing a budget: what makes areas costly, and accuracy against privacy."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp._checks import rounded
+from pymc_dp.plots.data import check_result
 from pymc_dp.plots.style import (
     BLUE,
     GREEN,
@@ -36,12 +37,12 @@ LINES: tuple[tuple[str, Any], ...] = (
 )
 
 
-def plot_drivers(drivers: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """Shares of the variance of log rho over areas, driver by driver.
+def plot_drivers(data: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+    """Plot each driver's share of the variance of log rho over areas.
 
     Parameters
     ----------
-    drivers : xr.Dataset
+    data : xr.Dataset
         What :func:`guarantee_drivers` returned.
     ax : matplotlib Axes, optional
         By default on a new figure.
@@ -49,7 +50,7 @@ def plot_drivers(drivers: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib Axes
-        One bar a driver, its share without unit; the shares add up to 1 and may be negative.
+        One bar per driver, its share without unit; the shares add up to 1 and may be negative.
 
     Raises
     ------
@@ -73,12 +74,11 @@ def plot_drivers(drivers: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     >>> [label.get_text() for label in axes.get_yticklabels()][:3]
     ['sample size', 'weight inequality', 'outcome variance']
     """
-    if "share" not in drivers:
-        raise ValueError("plot_drivers needs what guarantee_drivers returned")
-    share = drivers["share"].to_series()
+    check_result(data, "guarantee_drivers", ["share", "rank_correlation"])
+    share = data["share"].to_series()
     if share.isna().any():
-        raise ValueError("all areas have one price: there is nothing to decompose")
-    correlation = drivers["rank_correlation"].to_series()
+        raise ValueError("all areas have the same price: there is nothing to decompose")
+    correlation = data["rank_correlation"].to_series()
     ax = new_axes(1, (7, 3.4))[0] if ax is None else ax
     place = np.arange(len(share))[::-1]
     colors = [BLUE if value >= 0 else ORANGE for value in share]
@@ -97,24 +97,24 @@ def plot_drivers(drivers: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax.set_xlim(min(share.min(), 0) - 0.05 * span, max(share.max(), 0) + 0.62 * span)
     ax.set_yticks(place, list(share.index))
     ax.set_xlabel(r"share of the variance of $\log\rho$ over areas")
-    m, unit = drivers.sizes["area"], plain(drivers.attrs["unit"])
-    record = {"claim_words": drivers.attrs["claim"]}
-    claim_title(ax, f"What makes some of {m} areas dear, unit: {unit}", record)
+    m, unit = data.sizes["area"], plain(data.attrs["unit"])
+    record = {"claim_words": data.attrs["claim"]}
+    claim_title(ax, f"What makes some of {m} areas costly, unit: {unit}", record)
     return ax
 
 
 def plot_frontier(
-    frontier: xr.Dataset,
+    data: xr.Dataset,
     *,
     ax: Axes | None = None,
     rho: float | None = None,
     way: str = "temper",
 ) -> Axes:
-    """Accuracy against privacy, way by way, with the chosen point marked.
+    """Plot accuracy against privacy for each way to meet a budget, and mark the chosen point.
 
     Parameters
     ----------
-    frontier : xr.Dataset
+    data : xr.Dataset
         What :func:`frontier` returned.
     ax : matplotlib Axes, optional
         By default on a new figure.
@@ -130,7 +130,7 @@ def plot_frontier(
     Raises
     ------
     ValueError
-        If the data is no frontier, has too many curves to be told apart, the way is unknown, or
+        If the data is no frontier, has too many curves to distinguish, the way is unknown, or
         rho lies outside the grid.
 
     Examples
@@ -147,12 +147,11 @@ def plot_frontier(
     >>> axes.get_legend().get_texts()[-1].get_text()
     'chosen: temper, rho 0.02'
     """
-    if "rmse" not in frontier or "way" not in frontier.coords:
-        raise ValueError("plot_frontier needs what frontier returned")
-    rmse, grid = frontier["rmse"], frontier["rho"].values
-    ways = [str(name) for name in frontier["way"].values]
+    check_result(data, "frontier", ["rmse", "way", "rho", "rho_now", "rmse_now"])
+    rmse, grid = data["rmse"], data["rho"].values
+    ways = [str(name) for name in data["way"].values]
     if len(ways) > len(LINES):
-        raise ValueError(f"at most {len(LINES)} ways can be told apart, not {len(ways)}")
+        raise ValueError(f"at most {len(LINES)} ways can be distinguished, not {len(ways)}")
     if way not in ways:
         raise ValueError(f"no way {way!r} in the frontier")
     ax = new_axes(1, (7, 4.8))[0] if ax is None else ax
@@ -160,9 +159,7 @@ def plot_frontier(
     for name, (color, style) in zip(ways, LINES, strict=False):
         [line] = ax.plot(grid, rmse.sel(way=name), color=color, linestyle=style, linewidth=1.8)
         key.append((plain(name), line))
-    [now] = ax.plot(
-        frontier["rho_now"], frontier["rmse_now"], "D", color="0.3", mfc="none", ms=8, mew=1.5
-    )
+    [now] = ax.plot(data["rho_now"], data["rmse_now"], "D", color="0.3", mfc="none", ms=8, mew=1.5)
     key.append(("the draw as it is", now))
     if rho is not None:
         if not grid[0] <= rho <= grid[-1]:
@@ -175,6 +172,6 @@ def plot_frontier(
     log_axis(ax, "y", ratio=float(rmse.max() / rmse.min()))
     ax.set_xlabel(r"price $\rho$ (zCDP) of the release")
     ax.set_ylabel("root mean squared error, smoothed\n(unit of the outcome)")
-    claim_title(ax, "Accuracy against privacy", {"claim_words": frontier.attrs["claim"]})
+    claim_title(ax, "Accuracy against privacy", {"claim_words": data.attrs["claim"]})
     legend(ax, key, loc="upper right")
     return ax

@@ -1,7 +1,7 @@
-"""Pictures of a release: matplotlib axes in, axes out.
+"""Pictures of a release: its curves, its draws, and its prices by area.
 
 They show prices and what has been released, never a direct estimate, and every one of them says
-its kind of claim. Colours are those of Okabe and Ito, which the colour-blind tell apart.
+its kind of claim. Colours are those of Okabe and Ito, which the colour-blind can distinguish.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_dp import containers
 from pymc_dp._checks import name_some, round_up, text_labels
+from pymc_dp.plots.data import opened_release
 from pymc_dp.plots.style import (
     BLUE,
     GREEN,
@@ -28,7 +28,6 @@ from pymc_dp.plots.style import (
     new_axes,
     plain,
 )
-from pymc_dp.record.claims import read_record
 from pymc_dp.record.figures import draws_in_words, record_price
 
 if TYPE_CHECKING:
@@ -44,18 +43,18 @@ BANDS = (("all areas", 0.0, 0.25), ("90% of them", 0.05, 0.5), ("half of them", 
 LEGEND = 50.0  # points that a legend of three lines takes
 
 
-def plot_rdp(guarantee: Any, *, ax: Axes | None = None, areas: Iterable[str] | None = None) -> Axes:
-    r"""Renyi divergence against its order: the whole release, and each area published alone.
+def plot_rdp(data: Any, *, ax: Axes | None = None, areas: Iterable[str] | None = None) -> Axes:
+    r"""Plot the Renyi divergence by order: the whole release, and each area published alone.
 
     Parameters
     ----------
-    guarantee : Dataset, InferenceData or DataTree
-        :attr:`PrivateRelease.guarantee`, what :meth:`PrivateRelease.draw` returned, or the group
-        ``private_release``.
+    data : PrivateRelease, InferenceData, DataTree or Dataset
+        A release, drawn or not; what :meth:`PrivateRelease.draw` or :func:`read_public` returned;
+        its group ``private_release``; or :attr:`PrivateRelease.guarantee`.
     ax : matplotlib Axes, optional
         By default on a new figure.
     areas : iterable of str, optional
-        Up to four areas whose curves are drawn apart, with their names.
+        Up to four areas whose curves are drawn separately, with their names.
 
     Returns
     -------
@@ -81,11 +80,11 @@ def plot_rdp(guarantee: Any, *, ax: Axes | None = None, areas: Iterable[str] | N
     ...     coords={"area": ["north", "south"]},
     ... )
     >>> release = PrivateRelease(fay_herriot(direct, sigma_u=0.05), sensitivity=0.02)
-    >>> axes = plot_rdp(release.guarantee, areas=["south"])
+    >>> axes = plot_rdp(release, areas=["south"])
     >>> axes.get_ylabel()
     'Rényi divergence bound (nats)'
     """
-    data, record = _read(guarantee)
+    data, record = opened_release(data)
     price = data["rho_area"].to_series()
     named = _named(areas, price.index)
     order = data["order"].values
@@ -114,20 +113,21 @@ def plot_rdp(guarantee: Any, *, ax: Axes | None = None, areas: Iterable[str] | N
 
 
 def plot_release(
-    group: Any, *, ax: Axes | None = None, prob: float = 0.9, max_areas: int = 80
+    data: Any, *, ax: Axes | None = None, prob: float = 0.9, max_areas: int = 80
 ) -> Axes:
-    r"""Released draws, and the same draws smoothed once more with their intervals.
+    r"""Plot released draws, and the same draws smoothed once more with their intervals.
 
     Parameters
     ----------
-    group : Dataset, InferenceData or DataTree
-        What :meth:`PrivateRelease.draw` returned, or its group ``private_release``.
+    data : PrivateRelease, InferenceData, DataTree or Dataset
+        A release that has been drawn; what :meth:`PrivateRelease.draw` or :func:`read_public`
+        returned; or its group ``private_release``.
     ax : matplotlib Axes, optional
         By default on a new figure, as high as its areas need.
     prob : float
         Probability of the central intervals.
     max_areas : int
-        Beyond so many areas the intervals become a ribbon and the areas lose their labels.
+        With more areas than this the intervals become a ribbon and the areas lose their labels.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def plot_release(
     -----
     The interval is ``theta_smoothed`` plus and minus :math:`z` times ``theta_smoothed_sd``, from
     :math:`\theta \mid \theta^*`: under the model, public quantities alone give it. Several
-    draws stand beside each other within their area.
+    draws of an area stand next to each other.
 
     Examples
     --------
@@ -160,9 +160,9 @@ def plot_release(
     """
     from scipy.special import ndtri
 
-    data, record = _read(group)
+    data, record = opened_release(data)
     if "theta" not in data:
-        raise ValueError("nothing drawn here: plot_release needs the group that draw() attaches")
+        raise ValueError("nothing drawn here: call draw() first")
     if "theta_smoothed" not in data:
         raise ValueError(
             "this release has no smoothed draw to take intervals from (the model's observed values "
@@ -198,7 +198,7 @@ def plot_release(
             interval = ax.hlines(y, low, high, color=SKY, linewidth=2 * size)
             middle = ax.plot(centre, y, "o", color=BLUE, ms=4.5 * size, mew=0)
             dots = ax.plot(point, y, "D", color=VERMILLION, mfc="none", ms=4 * size, mew=0.9)
-    for end in record["bounds"] or ():  # noise knows no range, so draws may pass it
+    for end in record["bounds"] or ():  # noise can push draws outside the range
         if ax.get_xlim()[0] < end < ax.get_xlim()[1]:
             ax.axvline(end, color="0.5", linewidth=0.8, linestyle=":")
 
@@ -227,22 +227,22 @@ def plot_release(
 
 
 def plot_guarantee(
-    guarantee: Any,
+    data: Any,
     n: xr.Dataset | xr.DataArray | pd.Series,
     *,
     axes: Sequence[Axes] | None = None,
 ) -> Sequence[Axes]:
-    """Who pays: the price in each area against its sample size and against unequal weights.
+    """Plot the price in each area against its sample size and against unequal weights.
 
     Parameters
     ----------
-    guarantee : Dataset, InferenceData or DataTree
-        :attr:`PrivateRelease.guarantee`, what :meth:`PrivateRelease.draw` returned, or the group
-        ``private_release``.
+    data : PrivateRelease, InferenceData, DataTree or Dataset
+        A release, drawn or not; what :meth:`PrivateRelease.draw` or :func:`read_public` returned;
+        its group ``private_release``; or :attr:`PrivateRelease.guarantee`.
     n : DataArray, Series or Dataset
         Sample size of each area, joined by label: ``direct["n"]``, or the data set itself.
     axes : two matplotlib Axes, optional
-        By default side by side on a new figure.
+        By default next to each other on a new figure.
 
     Returns
     -------
@@ -271,11 +271,11 @@ def plot_guarantee(
     ... )
     >>> release = PrivateRelease(fay_herriot(direct, sigma_u=0.05), sensitivity=0.02)
     >>> n = xr.DataArray([150, 60], coords=direct.coords)
-    >>> by_size, by_weights = plot_guarantee(release.guarantee, n)
+    >>> by_size, by_weights = plot_guarantee(release, n)
     >>> by_size.get_xlabel()
     'sample size n'
     """
-    data, record = _read(guarantee)
+    data, record = opened_release(data)
     if "sensitivity" not in data:
         raise ValueError(
             "this release has no prices by area and sensitivity to set against sample sizes"
@@ -319,17 +319,6 @@ def plot_guarantee(
     return axes
 
 
-def _read(data: Any) -> tuple[xr.Dataset, dict[str, Any]]:
-    """Take the release's data and its record from a data set, a container or its group."""
-    if not isinstance(data, xr.Dataset):
-        is_group = "privacy" in getattr(data, "attrs", {}) and hasattr(data, "to_dataset")
-        if not is_group and not hasattr(data, "groups"):
-            raise TypeError(f"not a Dataset, InferenceData or DataTree: {type(data).__name__}")
-        data = data.to_dataset() if is_group else containers.read_group(data, containers.GROUP)
-    record = read_record(data.attrs)
-    return data, record | {name: plain(record[name]) for name in ("unit", "target")}
-
-
 def _curves(ax: Axes, order: np.ndarray, price: pd.Series) -> Key:
     """Draw the areas' curves, or bands of them where they are many."""
     if price.size <= LINES:
@@ -351,7 +340,7 @@ def _named(areas: Iterable[str] | None, known: pd.Index) -> list[str]:
     if unknown:
         raise ValueError(f"unknown areas: {name_some(unknown)}")
     if len(names) > len(NAMED):
-        raise ValueError(f"at most {len(NAMED)} areas can be told apart, not {len(names)}")
+        raise ValueError(f"at most {len(NAMED)} areas can be distinguished, not {len(names)}")
     return names
 
 

@@ -35,8 +35,8 @@ def write_public(idata: Any, path: str | os.PathLike[str], *, conditional: bool 
 
     Parameters
     ----------
-    idata : InferenceData, DataTree or Dataset
-        What :meth:`PrivateRelease.draw` returned, its group, or ``release.released``.
+    idata : PrivateRelease, InferenceData, DataTree or Dataset
+        A release that has been drawn, what :meth:`PrivateRelease.draw` returned, or its group.
     path : path
         A new netCDF file (``.nc``) or zarr store (``.zarr``) in an existing folder.
     conditional : bool

@@ -36,9 +36,9 @@ def write_statement(idata: Any, path: str | os.PathLike[str], *, conditional: bo
 
     Parameters
     ----------
-    idata : InferenceData, DataTree or Dataset
-        What :meth:`PrivateRelease.draw` or :func:`read_public` returned, its group, or
-        ``release.released``; before a draw ``release.guarantee``: the page then says "planned".
+    idata : PrivateRelease, InferenceData, DataTree or Dataset
+        A release, what :meth:`PrivateRelease.draw` or :func:`read_public` returned, or its group.
+        Before a draw the page says "planned".
     path : path
         A new file (``.html``) in an existing folder.
     conditional : bool
@@ -98,7 +98,7 @@ def statement_html(idata: Any, *, conditional: bool = False) -> str:
 
     Parameters
     ----------
-    idata : InferenceData, DataTree or Dataset
+    idata : PrivateRelease, InferenceData, DataTree or Dataset
     conditional : bool
 
     Returns

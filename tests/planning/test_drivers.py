@@ -134,7 +134,7 @@ def test_drivers_picture_shows_the_shares_and_the_claim(table):
     assert "conditional" in ax.get_title(loc="left")
     assert "household" in ax.get_title(loc="left")
     assert [t.get_text() for t in ax.get_yticklabels()] == list(DRIVERS)
-    with pytest.raises(ValueError, match="what guarantee_drivers returned"):
+    with pytest.raises(ValueError, match="not a result of guarantee_drivers"):
         plot_drivers(table)
     same = xr.Dataset(
         {

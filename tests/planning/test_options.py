@@ -112,7 +112,7 @@ def test_frontier_picture_marks_the_chosen_point_and_says_its_claim():
 
 def test_unusable_frontiers_are_refused():
     curves = frontier(planned_release(areas(), sigma_u=0.06), [0.1, 0.2])
-    with pytest.raises(ValueError, match="what frontier returned"):
+    with pytest.raises(ValueError, match="not a result of frontier"):
         plot_frontier(areas())
     with pytest.raises(ValueError, match="no way 'clip'"):
         plot_frontier(curves, way="clip")

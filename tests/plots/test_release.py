@@ -21,6 +21,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+import pymc_dp
 from pymc_dp import containers as io
 from pymc_dp.models.builder import fay_herriot
 from pymc_dp.plots import release as plots
@@ -185,7 +186,7 @@ def test_one_name_alone_may_be_given_as_text(few) -> None:
 def test_unknown_or_too_many_named_areas_are_refused(few, many) -> None:
     with pytest.raises(ValueError, match=r"unknown areas: nowhere$"):
         plot_rdp(few.guarantee, areas=["south", "nowhere"])
-    with pytest.raises(ValueError, match="at most 4 areas can be told apart, not 5"):
+    with pytest.raises(ValueError, match="at most 4 areas can be distinguished, not 5"):
         plot_rdp(many.guarantee, areas=many.guarantee["area"].values[:5])
 
 
@@ -283,7 +284,7 @@ def test_range_of_the_outcome_is_marked_only_where_draws_pass_it(few) -> None:
 
 
 def test_release_without_a_draw_is_refused(few) -> None:
-    with pytest.raises(ValueError, match=r"nothing drawn here.*draw\(\) attaches"):
+    with pytest.raises(ValueError, match=r"nothing drawn here: call draw\(\) first"):
         plot_release(few.guarantee)
 
 
@@ -490,12 +491,12 @@ def test_pictures_before_a_draw_do_not_depend_on_the_direct_estimates() -> None:
         np.testing.assert_array_equal(before, after)
 
 
-def test_data_set_container_and_group_give_the_same_picture() -> None:
+def test_release_data_set_container_and_group_give_the_same_picture() -> None:
     release = make(6)
     container = release.draw()
     n = counts(release)
     tree = xr.DataTree.from_dict({io.GROUP: release.released})
-    given = (release.released, container, container[io.GROUP], tree, tree[io.GROUP])
+    given = (release.released, release, container, container[io.GROUP], tree, tree[io.GROUP])
     for draw in (
         lambda data: plot_rdp(data, ax=free_axes()),
         lambda data: plot_release(data, ax=free_axes()),
@@ -506,10 +507,29 @@ def test_data_set_container_and_group_give_the_same_picture() -> None:
             np.testing.assert_array_equal(other, first)
 
 
+def test_release_before_a_draw_is_pictured_by_its_guarantee() -> None:
+    release = make(6)
+    for plot in (
+        lambda data: plot_rdp(data, ax=free_axes()),
+        lambda data: plot_guarantee(data, counts(release), axes=free_axes(2)),
+    ):
+        np.testing.assert_array_equal(pixels(plot(release)), pixels(plot(release.guarantee)))
+    with pytest.raises(ValueError, match=r"call draw\(\) first"):
+        plot_release(release)
+
+
+def test_all_pictures_call_what_they_are_given_by_the_same_name() -> None:
+    drawing = [name for name in pymc_dp.__all__ if name.startswith("plot_")]
+    first = {
+        name: next(iter(inspect.signature(getattr(pymc_dp, name)).parameters)) for name in drawing
+    }
+    assert len(drawing) >= 7 and set(first.values()) == {"data"}
+
+
 def test_what_is_no_release_is_refused(few) -> None:
     n = counts(few)
     for plot in (plot_rdp, plot_release, lambda data: plot_guarantee(data, n)):
-        with pytest.raises(TypeError, match="not a Dataset, InferenceData or DataTree: Series"):
+        with pytest.raises(TypeError, match=r"not a release: .*, not Series"):
             plot(n)
         with pytest.raises(ValueError, match="not a release"):
             plot(xr.Dataset({"theta": ("area", [0.1])}))

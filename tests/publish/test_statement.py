@@ -283,6 +283,13 @@ def test_record_with_markup_in_every_text_is_escaped(groups) -> None:
     assert "<u>'\"&amp;household</u>" in Page(raw).text
 
 
+def test_page_of_a_release_is_that_of_its_group_drawn_or_not() -> None:
+    release = release_of(DECLARED)
+    assert statement_html(release) == statement_html(release.guarantee)
+    release.draw()
+    assert statement_html(release) == statement_html(release.released)
+
+
 # What it must not say -----------------------------------------------------------------------
 
 
