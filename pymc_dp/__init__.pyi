@@ -15,6 +15,8 @@ from .components.private import private_sigma_u as private_sigma_u
 from .components.proviso import check_proviso as check_proviso
 
 # Inference from a release
+from .inference.likelihood import noisy_direct as noisy_direct
+from .inference.likelihood import released_likelihood as released_likelihood
 from .inference.posterior import release_posterior as release_posterior
 from .ledger.ledger import BudgetExceeded as BudgetExceeded
 from .ledger.ledger import PrivacyLedger as PrivacyLedger

@@ -9,6 +9,7 @@ zero without a sample, so those rows of K and h are zero.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -60,19 +61,27 @@ class InformationMatrix:
         shared = np.vstack([self.shared, np.zeros((more, self.sign.size))])
         return InformationMatrix(np.append(self.own, np.zeros(more)), shared, self.sign)
 
-    def noise(self, rng: np.random.Generator, size: int) -> Array:
-        """Independent ``N(0, K)``, one a row: what h is beside ``K y``; (size, m)."""
+    @cached_property
+    def noise_factors(self) -> tuple[Array, Array, Array, Array]:
+        """Factors of ``N(0, K) = root z + above z' - below (turn' z)``, z standard normal."""
         above, below = self.shared[:, self.sign > 0], self.shared[:, self.sign < 0]
         root = np.sqrt(self.own)
+        # own - below below' = root (I - U U') root with U'U = T s T': I - U U' is the square of
+        # I - U T (1 + sqrt(1 - s))^-1 T' U'.
+        U = np.divide(below, root[:, None], out=np.zeros_like(below), where=below != 0)
+        s, T = np.linalg.eigh(U.T @ U)
+        turn = U @ (T / (1 + np.sqrt(1 - np.clip(s, 0.0, 1.0)))) @ T.T
+        return root, above, below, turn
+
+    def noise(self, rng: np.random.Generator, size: int) -> Array:
+        """Independent ``N(0, K)``, one a row: what h is beside ``K y``; (size, m)."""
+        root, above, below, turn = self.noise_factors
         z = rng.standard_normal((size, root.size))
-        noise = root * z + rng.standard_normal((size, above.shape[1])) @ above.T
+        noise = rng.standard_normal((size, above.shape[1])) @ above.T
         if below.shape[1]:
-            # own - below below' = root (I - U U') root with U'U = T s T': I - U U' is the square
-            # of I - U T (1 + sqrt(1 - s))^-1 T' U'.
-            U = np.divide(below, root[:, None], out=np.zeros_like(below), where=below != 0)
-            s, T = np.linalg.eigh(U.T @ U)
-            half = (T / (1 + np.sqrt(1 - np.clip(s, 0.0, 1.0)))) @ T.T
-            noise -= (z @ U @ half) @ below.T
+            noise -= (z @ turn) @ below.T
+        z *= root
+        noise += z
         return np.asarray(noise)
 
     def absorb(self, variance: Array) -> Absorbed:
