@@ -2,6 +2,7 @@
 
 from . import audit as audit
 from . import datasets as datasets
+from . import inference as inference
 from . import privacy as privacy
 from ._version import __version__ as __version__
 from .bound.estimated import bound_estimated as bound_estimated

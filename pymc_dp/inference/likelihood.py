@@ -89,8 +89,7 @@ def released_likelihood(
     information = read_information(release)
     D, _ = sampling_variances(information, sampling_variance)
     rows, taken, dim = _joined(model, theta, information)
-    K, h, D = information.K, information.h[rows], D[rows]
-    K = InformationMatrix(K.own[rows], K.shared[rows], K.sign)
+    K, h, D = information.K.rows(rows), information.h[rows], D[rows]
     if dim is None:
         dim = f"{name}_area"
         model.add_coord(dim, np.array(information.area, dtype=object)[rows].tolist())
@@ -218,26 +217,13 @@ def noisy_direct(release: Any, *, sampling_variance: Any = None) -> xr.Dataset:
     array([0.0004, 0.0016])
     """
     information = read_information(release)
-    K, h, told = information.K, information.h, information.informed
-    given_up = told & ~(K.own > 0)
-    if given_up.any():
-        raise ValueError(
-            f"in {given_up.sum()} areas the release says nothing but what it says of all "
-            f"together: {name_some(np.array(information.area, dtype=object)[given_up])}; there are "
-            "no direct estimates with noise, but release_posterior takes it"
-        )
-    own = np.divide(1.0, K.own, out=np.zeros_like(K.own), where=told)
-    rows = own[:, None] * K.shared
-    value, vector = np.linalg.eigh(np.diag(K.sign) + K.shared.T @ rows)
-    inverse = InformationMatrix(own, rows @ (vector / np.sqrt(np.abs(value))), -np.sign(value))
+    inverse, told = inverted(information), information.informed
     noise = np.where(told, inverse.diagonal, np.nan)
-    if not (noise[told] > 0).all():
-        raise ValueError("the information of the release is too near to singular to invert")
     found = xr.Dataset(
         {
-            "estimate": ("area", np.where(told, inverse.times(h), np.nan)),
+            "estimate": ("area", np.where(told, inverse.times(information.h), np.nan)),
             "noise_variance": ("area", noise),
-            "noise_own": ("area", np.where(told, own, np.nan)),
+            "noise_own": ("area", np.where(told, inverse.own, np.nan)),
             "noise_shared": (("area", "factor"), inverse.shared),
             "noise_sign": ("factor", inverse.sign),
         },
@@ -252,3 +238,30 @@ def noisy_direct(release: Any, *, sampling_variance: Any = None) -> xr.Dataset:
         found["variance"].attrs = dict(FROM_ANSWERS) if words == INSIDE else {}
         found.attrs["post_processing"] = words
     return found
+
+
+def inverted(information: Information) -> InformationMatrix:
+    """``K^-1`` over the areas of which a release says something, 0 elsewhere.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    K, told = information.K, information.informed
+    given_up = told & ~(K.own > 0)
+    if given_up.any():
+        raise ValueError(
+            f"in {given_up.sum()} areas the release says nothing but what it says of all "
+            f"together: {name_some(np.array(information.area, dtype=object)[given_up])}; there are "
+            "no direct estimates with noise, but release_posterior takes it"
+        )
+    own = np.divide(1.0, K.own, out=np.zeros_like(K.own), where=told)
+    rows = own[:, None] * K.shared
+    value, vector = np.linalg.eigh(np.diag(K.sign) + K.shared.T @ rows)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shared = rows @ (vector / np.sqrt(np.abs(value)))
+    inverse = InformationMatrix(own, shared, -np.sign(value))
+    if not (inverse.diagonal[told] > 0).all():
+        raise ValueError("the information of the release is too near to singular to invert")
+    return inverse

@@ -7,6 +7,7 @@ together with a factor of the sampling variances where those are not known for s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -288,12 +289,24 @@ def integrate_out(problem: Refit, prior: SigmaPrior, factor: SigmaPrior | None) 
 def sigma_rule(problem: Refit, prior: SigmaPrior, factor: float = 1.0) -> Rule[NodeFit]:
     """Posterior of log sigma_u at one factor of the sampling variances."""
 
+    def log_marginal(A: Array) -> tuple[Array, NodeFit]:
+        fit = problem.fit(A, factor)
+        return fit.log_marginal, fit
+
+    return scale_rule(log_marginal, problem.scale, prior)
+
+
+def scale_rule(
+    log_marginal: Callable[[Array], tuple[Array, NodeFit]], scale: float, prior: SigmaPrior
+) -> Rule[NodeFit]:
+    """Posterior of log sigma_u from the marginal likelihood at variances of the effects."""
+
     def evaluate(x: Array) -> Evaluation[NodeFit]:
-        fit = problem.fit(np.exp(2 * x), factor)
-        return Evaluation(fit.log_marginal + prior.log_density(x), fit.size, fit)
+        values, fit = log_marginal(np.exp(2 * x))
+        return Evaluation(values + prior.log_density(x), fit.size, fit)
 
     # A first range, from far below what a release can tell; panels are added where there is more.
-    middle = np.log(problem.scale) / 2
+    middle = np.log(scale) / 2
     low, high = min(middle - 16, prior.inside), max(middle + 4, prior.inside)
     low, high = np.clip([low, high], max(prior.lower, -LIMIT), min(prior.upper, LIMIT))
     return adapt(start(evaluate, low, high, (prior.lower, prior.upper)))

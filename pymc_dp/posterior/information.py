@@ -56,6 +56,10 @@ class InformationMatrix:
         """``factor K``, factor positive."""
         return InformationMatrix(factor * self.own, np.sqrt(factor) * self.shared, self.sign)
 
+    def rows(self, chosen: np.ndarray) -> InformationMatrix:
+        """Some areas, where the others have rows of zeros."""
+        return InformationMatrix(self.own[chosen], self.shared[chosen], self.sign)
+
     def extended(self, more: int) -> InformationMatrix:
         """With that many areas more, of which nothing is known."""
         shared = np.vstack([self.shared, np.zeros((more, self.sign.size))])
