@@ -52,17 +52,23 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Roles:
-    """Which columns hold what; without a unit each record is one, without strata all are one."""
+class Sample:
+    """What is asked of the records: which columns hold what, the range, and what may pass.
+
+    Without a unit each record is one, without strata all are one stratum.
+    """
 
     outcome: str
     weight: str
     area: tuple[str, ...]
+    bounds: Bounds
     unit: tuple[str, ...] = ()
     strata: tuple[str, ...] = ()
     cluster: tuple[str, ...] = ()
     universe: str | None = None
     fpc: str | None = None
+    spanning: str = "fail"
+    missing: str = "fail"
 
     @property
     def has_design(self) -> bool:
@@ -73,6 +79,11 @@ class Roles:
     def unit_name(self) -> str:
         """What is protected: a record, or what the unit columns number."""
         return " ".join(self.unit) or "record"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Columns whose values are names: of areas, units, strata and clusters."""
+        return tuple(dict.fromkeys((*self.area, *self.unit, *self.strata, *self.cluster)))
 
 
 def check_bounds(bounds: Sequence[float]) -> Bounds:
@@ -88,44 +99,63 @@ def check_bounds(bounds: Sequence[float]) -> Bounds:
     return Bounds(low, high)
 
 
-def check_roles(
+def describe_sample(
+    *,
     outcome: str,
     weight: str,
+    bounds: Sequence[float],
     area: str | Sequence[str],
     unit: str | Sequence[str] | None,
-    strata: str | Sequence[str] | None = None,
-    cluster: str | Sequence[str] | None = None,
-    universe: str | None = None,
-    fpc: str | None = None,
-) -> Roles:
-    """Sort the columns by role; one or several columns of a role become a tuple."""
-    given = {"area": area, "unit": unit, "strata": strata, "cluster": cluster}
-    columns: dict[str, tuple[str, ...]] = {}
-    for role, names in given.items():
-        columns[role] = (
-            () if names is None else (names,) if isinstance(names, str) else tuple(names)
-        )
-        if len(set(columns[role])) < len(columns[role]):
-            raise ValueError(f"{role} names a column twice: {', '.join(columns[role])}")
-        if names is not None and not columns[role]:
-            rest = "; leave it out to protect single records" if role == "unit" else ""
-            raise ValueError(f"{role} names no column{rest}")
+    strata: str | Sequence[str] | None,
+    cluster: str | Sequence[str] | None,
+    universe: str | None,
+    fpc: str | None,
+    spanning: str,
+    missing: str,
+) -> Sample:
+    """Sort the columns by role, a tuple where there may be several; refuse unknown choices."""
+    limits = check_bounds(bounds)
+    columns = {
+        role: _several(role, names)
+        for role, names in {
+            "area": area,
+            "unit": unit,
+            "strata": strata,
+            "cluster": cluster,
+        }.items()
+    }
     if not columns["area"]:
         raise ValueError("area names no column")
-    return Roles(outcome, weight, universe=universe, fpc=fpc, **columns)
-
-
-def check_missing(missing: str, spanning: str = "fail") -> None:
-    """Accept the ways to treat records without an outcome or a weight, and units in many areas."""
     if missing not in ("fail", "drop"):
         raise ValueError(f"missing must be 'fail' or 'drop', got {missing!r}")
     if spanning not in ("fail", "bound"):
         raise ValueError(f"spanning must be 'fail' or 'bound', got {spanning!r}")
+    return Sample(
+        outcome,
+        weight,
+        bounds=limits,
+        universe=universe,
+        fpc=fpc,
+        spanning=spanning,
+        missing=missing,
+        **columns,
+    )
 
 
-def suggest_unit(data: Any, roles: Roles) -> None:
+def _several(role: str, names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Column names of a role, none twice."""
+    columns = () if names is None else (names,) if isinstance(names, str) else tuple(names)
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"{role} names a column twice: {', '.join(columns)}")
+    if names is not None and not columns:
+        rest = "; leave it out to protect single records" if role == "unit" else ""
+        raise ValueError(f"{role} names no column{rest}")
+    return columns
+
+
+def suggest_unit(data: Any, sample: Sample) -> None:
     """Warn that records are protected one by one where their reader suggests another unit."""
-    unit = getattr(data, "attrs", {}).get("unit") if not roles.unit else None
+    unit = getattr(data, "attrs", {}).get("unit") if not sample.unit else None
     if unit is not None:
         warnings.warn(
             f"single records are protected, but whoever read the data suggests unit={unit!r}: an "
@@ -135,23 +165,22 @@ def suggest_unit(data: Any, roles: Roles) -> None:
         )
 
 
-def check_columns(schema: Mapping[str, Any], roles: Roles) -> None:
+def check_columns(schema: Mapping[str, Any], sample: Sample) -> None:
     """Require every column: weights as numbers, outcomes as numbers or booleans, never text."""
     import narwhals as nw
 
-    keys = (*roles.area, *roles.unit, *roles.strata, *roles.cluster)
-    universe = () if roles.universe is None else (roles.universe,)
-    fpc = () if roles.fpc is None else (roles.fpc,)
-    wanted = dict.fromkeys([roles.outcome, roles.weight, *keys, *universe, *fpc])
+    universe = () if sample.universe is None else (sample.universe,)
+    fpc = () if sample.fpc is None else (sample.fpc,)
+    wanted = dict.fromkeys([sample.outcome, sample.weight, *sample.keys, *universe, *fpc])
     absent = [repr(name) for name in wanted if name not in schema]
     if absent:
         raise ValueError(f"the data have no column {name_some(absent)}")
-    weight, outcome = schema[roles.weight], schema[roles.outcome]
+    weight, outcome = schema[sample.weight], schema[sample.outcome]
     if not weight.is_numeric():
-        raise ValueError(f"column {roles.weight!r} holds {weight}: weights must be numbers")
+        raise ValueError(f"column {sample.weight!r} holds {weight}: weights must be numbers")
     if not (outcome.is_numeric() or outcome == nw.Boolean):
         raise ValueError(
-            f"column {roles.outcome!r} holds {outcome}: outcomes must be numbers or booleans"
+            f"column {sample.outcome!r} holds {outcome}: outcomes must be numbers or booleans"
         )
     for name in fpc:
         if not schema[name].is_numeric():
@@ -189,12 +218,12 @@ def check_labels(
     return labels
 
 
-def check_spanning(count: int, roles: Roles, spanning: str) -> None:
+def check_spanning(count: int, sample: Sample) -> None:
     """Refuse units with records in several areas, each of which would move several estimates."""
-    if spanning == "fail":
-        columns = ", ".join(map(repr, dict.fromkeys(roles.area + roles.unit)))
+    if sample.spanning == "fail":
+        columns = ", ".join(map(repr, dict.fromkeys(sample.area + sample.unit)))
         raise ValueError(
-            f"column {roles.unit_name!r}: {count} units have records in more than one area; if "
+            f"column {sample.unit_name!r}: {count} units have records in more than one area; if "
             f"units are numbered anew in each area, pass unit=[{columns}]; if they are the same "
             "units, spanning='bound' raises the sensitivity for them"
         )
@@ -203,24 +232,23 @@ def check_spanning(count: int, roles: Roles, spanning: str) -> None:
 def check_counts(
     table: Mapping[str, NDArray[Any]],
     labels: NDArray[np.str_],
-    roles: Roles,
-    bounds: Bounds,
-    missing: str,
+    sample: Sample,
 ) -> None:
     """Refuse unusable records: one message with every kind of fault, its column, areas, counts."""
+    bounds, universe = sample.bounds, str(sample.universe)
     faults = [
-        ("negative_weight", roles.weight, "negative weight", ""),
-        ("infinite_weight", roles.weight, "infinite weight", ""),
-        ("outside", roles.outcome, "outcome", f" outside {bounds.low:g}..{bounds.high:g}"),
-        ("missing_unit", roles.unit_name, "missing unit", ""),
-        ("missing_stratum", " ".join(roles.strata), "missing stratum", ""),
-        ("missing_cluster", " ".join(roles.cluster), "missing cluster", ""),
-        ("unknown_universe", str(roles.universe), "record", " neither in the universe nor outside"),
+        ("negative_weight", sample.weight, "negative weight", ""),
+        ("infinite_weight", sample.weight, "infinite weight", ""),
+        ("outside", sample.outcome, "outcome", f" outside {bounds.low:g}..{bounds.high:g}"),
+        ("missing_unit", sample.unit_name, "missing unit", ""),
+        ("missing_stratum", " ".join(sample.strata), "missing stratum", ""),
+        ("missing_cluster", " ".join(sample.cluster), "missing cluster", ""),
+        ("unknown_universe", universe, "record", " neither in the universe nor outside"),
     ]
-    if missing == "fail":
+    if sample.missing == "fail":
         faults += [
-            ("missing_weight", roles.weight, "missing weight", ""),
-            ("missing_outcome", roles.outcome, "missing outcome", ""),
+            ("missing_weight", sample.weight, "missing weight", ""),
+            ("missing_outcome", sample.outcome, "missing outcome", ""),
         ]
     found = []
     for fault, column, noun, rest in faults:

@@ -10,35 +10,17 @@ import xarray as xr
 
 from pymc_dp._checks import AREAS_PER_UNIT, FROM_ANSWERS, name_some
 from pymc_dp.record.origin import public_mark
-from pymc_dp.survey import frames
 from pymc_dp.survey.columns import (
     Bounds,
-    Roles,
-    check_bounds,
+    Sample,
     check_columns,
-    check_counts,
-    check_labels,
-    check_missing,
-    check_roles,
-    check_spanning,
-    check_totals,
+    describe_sample,
     suggest_unit,
 )
-from pymc_dp.survey.frames import Frame, Table, collect, lazily, texts
-from pymc_dp.survey.replicates import replicate_variance
-from pymc_dp.survey.variance import (
-    Method,
-    Singleton,
-    Variance,
-    check_method,
-    check_singletons,
-    count_clusters,
-    design_columns,
-    design_squares,
-    population_columns,
-    remaining_shares,
-    shares_left,
-)
+from pymc_dp.survey.frames import Table, lazily, texts
+from pymc_dp.survey.linearized import Singleton
+from pymc_dp.survey.sums import Sums, ratio, sum_records
+from pymc_dp.survey.variance import Method, Options, Variance, choose_method
 
 if TYPE_CHECKING:
     from narwhals.typing import IntoFrame
@@ -210,18 +192,20 @@ def hajek(
     A          0.7          0.5
     B          0.5          0.5
     """
-    limits = check_bounds(bounds)
-    roles = check_roles(outcome, weight, area, unit, strata, cluster, universe, fpc)
-    check_missing(missing, spanning)
-    suggest_unit(data, roles)
-    frame = lazily(data)
-    schema = frame.collect_schema()
-    check_columns(schema, roles)
-    method = check_method(
-        variance,
-        roles,
-        limits,
-        schema,
+    sample = describe_sample(
+        outcome=outcome,
+        weight=weight,
+        bounds=bounds,
+        area=area,
+        unit=unit,
+        strata=strata,
+        cluster=cluster,
+        universe=universe,
+        fpc=fpc,
+        spanning=spanning,
+        missing=missing,
+    )
+    options = Options(
         rate=rate,
         design_factor=design_factor,
         singleton=singleton,
@@ -230,92 +214,79 @@ def hajek(
         replicate_center=replicate_center,
         fay_rho=fay_rho,
     )
+    suggest_unit(data, sample)
+    frame = lazily(data)
+    schema = frame.collect_schema()
+    check_columns(schema, sample)
+    method = choose_method(variance, sample, schema, options)
+    sums = sum_records(frame, sample, method.columns)
+    sampling_variance, found = method.compute(sums)
+    return _label(sums, sample, method, sampling_variance, found)
 
-    more = population_columns(roles)
-    more |= design_columns(roles) if roles.has_design else {}
-    records = frames.read_records(frame, roles, limits, more)
-    units = frames.total_units(records, roles)
-    areas = frames.total_areas(units, roles)
-    levels, table = collect(areas, frames.area_keys(roles))
-    if not levels[0]:
-        raise ValueError("the data hold no records")
-    labels = check_labels([texts(level) for level in levels], table["rows"], roles.area)
-    counts = dict.fromkeys(frames.COUNTS, np.zeros(len(labels))) | {"rows": table["rows"]}
-    if np.any(table["rows"] > table["n"]):
-        counts = frames.count_records(frame, roles, limits)
-    check_counts(counts, labels, roles, limits, missing)
-    check_totals(table["weight"], table["max_weight"], labels)
-    reach, unit_areas, more_attributes = table["max_weight"], np.ones(len(labels)), {}
-    pairs = float(np.sum(table.get("groups", 0)))
-    if crossing := frames.count_spanning(records, units, pairs, roles):
-        check_spanning(crossing, roles, spanning)
-        widest = frames.spanning_weights(units, roles)
-        reach, unit_areas = widest["reach"], np.maximum(widest["unit_areas"].astype(float), 1)
-        more_attributes = {
-            "spanning": spanning,
-            "n_spanning_units": crossing,
-            "max_areas_of_a_unit": int(widest["unit_areas"].max()),
-        }
 
-    n_eff = ratio(table["weight"] ** 2, table["squared_weight"])
-    mean = ratio(table["weighted_outcome"], table["weight"])
-    if method.name == "kish":
-        sampling_variance = ratio(method.design_factor * method.rate * (1 - method.rate), n_eff)
-    elif method.replicates is not None:
-        spread = replicate_variance(frame, mean, labels, method.replicates, roles, limits)
-        sampling_variance = np.where(varies(table) | np.isnan(spread), spread, 0.0)
-    elif roles.has_design:
-        sampling_variance, design = design_variance(
-            table, mean, records, areas, levels, roles, limits, method
-        )
-        more_attributes |= design
-    else:
-        sampling_variance = linearized_variance(
-            table, mean, records, units, areas, levels, roles, limits
-        )
-    whole = {name: table[name].astype(np.int64) for name in ("n", "n_units") if name in table}
+def _label(
+    sums: Sums,
+    sample: Sample,
+    method: Method,
+    variance: NDArray[np.float64],
+    found: dict[str, Any],
+) -> xr.Dataset:
+    """Put the areas' names and the record of what was asked to the numbers."""
+    table, limits = sums.table, sample.bounds
+    n = table["n"].astype(np.int64)
     variables = {
-        "estimate": grid_estimate(mean, limits),
-        "variance": sampling_variance,
-        "sensitivity": computed_sensitivity(table, reach, limits, unit_areas),
-        "n": whole["n"],
-        "n_units": whole.get("n_units", whole["n"]),
+        "estimate": grid_estimate(sums.mean, limits),
+        "variance": variance,
+        "sensitivity": computed_sensitivity(table, sums.reach, limits, sums.unit_areas),
+        "n": n,
+        "n_units": table["n_units"].astype(np.int64) if "n_units" in table else n,
         "sum_weights": table["weight"],
         "max_weight": table["max_weight"],
-        "n_eff": np.nan_to_num(n_eff),
-        "n_dropped": counts["dropped"].astype(np.int64),
+        "n_eff": np.nan_to_num(sums.n_eff),
+        "n_dropped": sums.counts["dropped"].astype(np.int64),
     }
-    if universe is not None:
-        variables["n_outside_universe"] = counts["outside_universe"].astype(np.int64)
-    coordinates = {"area": labels}
-    if len(roles.area) > 1:
-        for name, level in zip(roles.area, levels, strict=True):
+    if sample.universe is not None:
+        variables["n_outside_universe"] = sums.counts["outside_universe"].astype(np.int64)
+    coordinates = {"area": sums.labels}
+    if len(sample.area) > 1:
+        for name, level in zip(sample.area, sums.levels, strict=True):
             free = name if name not in {"area", *variables} else f"{name}_level"
             coordinates[free] = np.asarray(texts(level), dtype=str)
     direct = xr.Dataset(
         {name: ("area", values) for name, values in variables.items()},
         {name: ("area", values) for name, values in coordinates.items()},
-        attributes(table, counts, labels, limits, roles)
-        | method.attributes(roles)
-        | more_attributes,
+        _record(sums, sample) | dict(method.record) | sums.spanning | found,
     )
     direct["variance"].attrs = (
-        public_mark(direct["variance"].values) if method.name == "kish" else dict(FROM_ANSWERS)
+        dict(FROM_ANSWERS) if method.from_answers else public_mark(direct["variance"].values)
     )
     # A sensitivity means nothing without its unit and range: they go with it into a release.
     direct["sensitivity"].attrs = {
         "outcome_bounds": [limits.low, limits.high],
-        "unit": roles.unit_name,
+        "unit": sample.unit_name,
     }
-    if "max_areas_of_a_unit" in more_attributes:
+    if sums.spanning:
         # Raised for units in several areas: right for what is linear in y, and only for that.
-        direct["sensitivity"].attrs[AREAS_PER_UNIT] = more_attributes["max_areas_of_a_unit"]
+        direct["sensitivity"].attrs[AREAS_PER_UNIT] = sums.spanning["max_areas_of_a_unit"]
     return direct
 
 
-def ratio(numerator: Any, denominator: NDArray[Any]) -> NDArray[np.float64]:
-    """Divide by area; missing where the denominator is 0 or missing: there is no sample."""
-    return numerator / np.where(denominator > 0, denominator, np.nan)
+def _record(sums: Sums, sample: Sample) -> dict[str, Any]:
+    """Record what was asked and what was left out, in types that every file format keeps."""
+    counts, bounds = sums.counts, sample.bounds
+    without_weight, empty = int(counts["missing_weight"].sum()), sums.labels[sums.table["n"] == 0]
+    record = {
+        "bounds": [bounds.low, bounds.high],
+        "unit": sample.unit_name,
+        "neighbours": f"one {sample.unit_name} replaced: its outcomes take any values within the "
+        "bounds; weights, areas and who answered are public",
+        "outcome_grid": bounds.grid,
+        "n_rows": int(counts["rows"].sum()),
+        "n_missing_weight_dropped": without_weight,
+        "n_missing_outcome_dropped": int(counts["dropped"].sum()) - without_weight,
+        "n_areas_without_sample": len(empty),
+    }
+    return record | ({"areas_without_sample": name_some(empty)} if len(empty) else {})
 
 
 def grid_estimate(mean: NDArray[np.float64], bounds: Bounds) -> NDArray[np.float64]:
@@ -353,91 +324,3 @@ def computed_sensitivity(
     rounding = bounds.grid + u * (5 * (n + 4) * bounds.width + 4 * bounds.largest)
     several = np.where(unit_areas > 1, unit_areas * 3 * u * bounds.largest, 0.0)
     return np.where(n > 0, exact + unit_areas * rounding + several, 0.0)
-
-
-def linearized_variance(
-    table: Table,
-    mean: NDArray[np.float64],
-    records: Frame,
-    units: Frame,
-    areas: Frame,
-    levels: list[list[Any]],
-    roles: Roles,
-    bounds: Bounds,
-) -> NDArray[np.float64]:
-    """Variance f n / (n - 1) sum_u z_u^2 of each area, z_u = sum_k w_k (y_k - yhat) / sum(w).
-
-    f is 1, or with a population of N units 1 - n / N.
-    """
-    n = table.get("n_units", table["n"])
-    large = table["outcome_outcome"] + mean**2 * table["weight_weight"]
-    squares = large - 2 * mean * table["weight_outcome"]
-    # A difference below a hundredth of its terms has lost two or more of their sixteen digits.
-    if np.any(varies(table) & (squares < 0.01 * large)):
-        squares = frames.squared_deviations(units, areas, roles)["square"]
-    squares = clean_squares(squares, table["weight_weight"], table, bounds)
-    variance = ratio(n * squares, n - 1) / table["weight"] ** 2
-    if roles.fpc is None:
-        return variance
-    sampled = {k: c for k, c in zip(zip(*levels, strict=True), n, strict=True) if c > 0}
-    left = remaining_shares(records, frames.area_keys(roles), "n", sampled, roles)
-    f = np.array([left.get(key, np.nan) for key in zip(*levels, strict=True)])
-    # Of a single unit nothing is known, unless it is all there is.
-    return np.where(f == 0, 0.0, f * variance)
-
-
-def varies(table: Table) -> NDArray[np.bool_]:
-    """Whether the outcomes of an area differ at all."""
-    return table["highest"] > table["lowest"]
-
-
-def clean_squares(
-    squares: NDArray[np.float64], weights: NDArray[np.float64], table: Table, bounds: Bounds
-) -> NDArray[np.float64]:
-    """Outcomes or households that all agree have no variance, whatever rounding leaves of it."""
-    rounding = (4 * (table["n"] + 4) * 2.0**-53 * bounds.width) ** 2 * weights
-    return np.where(varies(table) & ~(squares <= rounding), squares, 0.0)
-
-
-def design_variance(
-    table: Table,
-    mean: NDArray[np.float64],
-    records: Frame,
-    areas: Frame,
-    levels: list[list[Any]],
-    roles: Roles,
-    bounds: Bounds,
-    method: Method,
-) -> tuple[NDArray[np.float64], dict[str, int]]:
-    """Variance of the areas as domains of the whole design, and what the design consists of."""
-    clusters = count_clusters(records, roles)
-    remaining = shares_left(records, clusters, roles)
-    counts = {
-        "n_strata": len(clusters),
-        "n_clusters": int(sum(clusters.values())),
-        "n_singleton_strata": check_singletons(clusters, remaining, roles, method.singleton),
-    }
-    squares, weights = design_squares(
-        records, areas, levels, mean, clusters, remaining, roles, method.singleton
-    )
-    squares = clean_squares(squares, weights, table, bounds)
-    return ratio(squares, table["weight"] ** 2), counts
-
-
-def attributes(
-    table: Table, counts: Table, labels: NDArray[np.str_], bounds: Bounds, roles: Roles
-) -> dict[str, Any]:
-    """Record what was asked and what was left out, in types that every file format keeps."""
-    without_weight, empty = int(counts["missing_weight"].sum()), labels[table["n"] == 0]
-    record = {
-        "bounds": [bounds.low, bounds.high],
-        "unit": roles.unit_name,
-        "neighbours": f"one {roles.unit_name} replaced: its outcomes take any values within the "
-        "bounds; weights, areas and who answered are public",
-        "outcome_grid": bounds.grid,
-        "n_rows": int(counts["rows"].sum()),
-        "n_missing_weight_dropped": without_weight,
-        "n_missing_outcome_dropped": int(counts["dropped"].sum()) - without_weight,
-        "n_areas_without_sample": len(empty),
-    }
-    return record | ({"areas_without_sample": name_some(empty)} if len(empty) else {})

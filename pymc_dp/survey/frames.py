@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pymc_dp.survey.columns import Bounds, Roles
+from pymc_dp.survey.columns import Sample
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -126,20 +126,18 @@ SUMS = ("n", "weight", "squared_weight", "weighted_outcome")
 PRODUCTS = ("weight_weight", "weight_outcome", "outcome_outcome")
 
 
-def area_keys(roles: Roles) -> list[str]:
+def area_keys(sample: Sample) -> list[str]:
     """Names of the area columns in these frames, which no column of the user's can clash with."""
-    return [f"area_{k}" for k in range(len(roles.area))]
+    return [f"area_{k}" for k in range(len(sample.area))]
 
 
-def unit_keys(roles: Roles) -> list[str]:
+def unit_keys(sample: Sample) -> list[str]:
     """Names of the unit columns in these frames; an area column among them is not kept twice."""
-    areas = dict(zip(roles.area, area_keys(roles), strict=True))
-    return [areas.get(name, f"unit_{k}") for k, name in enumerate(roles.unit)]
+    areas = dict(zip(sample.area, area_keys(sample), strict=True))
+    return [areas.get(name, f"unit_{k}") for k, name in enumerate(sample.unit)]
 
 
-def read_records(
-    frame: Frame, roles: Roles, bounds: Bounds, more: Mapping[str, Any] | None = None
-) -> Frame:
+def read_records(frame: Frame, sample: Sample, more: Mapping[str, Any] | None = None) -> Frame:
     """One row a record: keys, weight, outcome, and what is in `more`, by the name it gets there.
 
     `n` is 1 where the record takes part; else 0, and weight and outcome are null. The outcome is
@@ -150,68 +148,68 @@ def read_records(
 
     weight, outcome, n = nw.col("weight"), nw.col("outcome"), nw.col("n")
     present = (weight > 0) & (weight <= sys.float_info.max)
-    usable = flag(present & outcome.is_between(bounds.low, bounds.high))
-    conditions = map(nw.col, _conditions(roles, frame.collect_schema()))
+    usable = flag(present & outcome.is_between(sample.bounds.low, sample.bounds.high))
+    conditions = map(nw.col, _conditions(sample, frame.collect_schema()))
     return (
-        _select(frame, roles, more or {})
+        _select(frame, sample, more or {})
         .with_columns(n=reduce(mul, conditions, usable))
         .with_columns(
             weight=nw.when(n == 1).then(weight),
-            outcome=nw.when(n == 1).then(outcome - bounds.middle),
+            outcome=nw.when(n == 1).then(outcome - sample.bounds.middle),
         )
         .with_columns(squared_weight=weight * weight, weighted_outcome=weight * outcome)
     )
 
 
-def _conditions(roles: Roles, schema: Any) -> dict[str, Any]:
+def _conditions(sample: Sample, schema: Any) -> dict[str, Any]:
     """Further 0 or 1 columns that must all be 1 for a record to take part, on the user's frame."""
     import narwhals as nw
 
-    keys = (*roles.unit, *roles.strata, *roles.cluster)
+    keys = (*sample.unit, *sample.strata, *sample.cluster)
     conditions = {"has_keys": 1 - is_blank(keys, schema)} if keys else {}
-    if roles.universe is not None:
-        conditions["in_universe"] = flag(nw.col(roles.universe).cast(nw.Float64) == 1)
+    if sample.universe is not None:
+        conditions["in_universe"] = flag(nw.col(sample.universe).cast(nw.Float64) == 1)
     return conditions
 
 
-def _select(frame: Frame, roles: Roles, more: Mapping[str, Any]) -> Frame:
+def _select(frame: Frame, sample: Sample, more: Mapping[str, Any]) -> Frame:
     """Give columns the names they have in these frames, and numbers their type."""
     import narwhals as nw
 
-    keys = dict(zip(area_keys(roles) + unit_keys(roles), roles.area + roles.unit, strict=True))
-    conditions = _conditions(roles, frame.collect_schema())
+    keys = dict(zip(area_keys(sample) + unit_keys(sample), sample.area + sample.unit, strict=True))
+    conditions = _conditions(sample, frame.collect_schema())
     return frame.select(
         *(nw.col(name).alias(key) for key, name in keys.items()),
-        nw.col(roles.weight).cast(nw.Float64).alias("weight"),
-        nw.col(roles.outcome).cast(nw.Float64).alias("outcome"),
+        nw.col(sample.weight).cast(nw.Float64).alias("weight"),
+        nw.col(sample.outcome).cast(nw.Float64).alias("outcome"),
         *(column.alias(name) for name, column in (conditions | dict(more)).items()),
     )
 
 
-def count_records(frame: Frame, roles: Roles, bounds: Bounds) -> Table:
+def count_records(frame: Frame, sample: Sample) -> Table:
     """By area, in the order of `collect`: how many records there are of each kind of fault."""
     import narwhals as nw
 
-    w, y, keys = nw.col("weight"), nw.col("outcome"), area_keys(roles)
+    w, y, keys = nw.col("weight"), nw.col("outcome"), area_keys(sample)
     schema = frame.collect_schema()
-    named = {"unit": roles.unit, "stratum": roles.strata, "cluster": roles.cluster}
+    named = {"unit": sample.unit, "stratum": sample.strata, "cluster": sample.cluster}
     more = {f"missing_{noun}": is_blank(names, schema) for noun, names in named.items()}
-    if roles.universe is not None:
-        universe = nw.col(roles.universe).cast(nw.Float64)
+    if sample.universe is not None:
+        universe = nw.col(sample.universe).cast(nw.Float64)
         more["outside_universe"] = flag(universe == 0)
         more["unknown_universe"] = 1 - flag(universe == 0) - flag(universe == 1)
     else:
         more |= {"outside_universe": nw.lit(0), "unknown_universe": nw.lit(0)}
     inside = ("missing_weight", "negative_weight", "infinite_weight", "missing_outcome", "outside")
     counts = (
-        _select(frame, roles, more)
+        _select(frame, sample, more)
         .with_columns(
             rows=nw.lit(1),
             missing_weight=flag(is_missing(w), unknown=1),
             negative_weight=flag(w < 0),
             legal_weight=flag(w.is_between(0, sys.float_info.max)),
             missing_outcome=flag(is_missing(y), unknown=1),
-            inside=flag(y.is_between(bounds.low, bounds.high)),
+            inside=flag(y.is_between(sample.bounds.low, sample.bounds.high)),
         )
         .with_columns(
             infinite_weight=1 - total("legal_weight", "missing_weight", "negative_weight"),
@@ -227,13 +225,13 @@ def count_records(frame: Frame, roles: Roles, bounds: Bounds) -> Table:
     return collect(counts, keys)[1]
 
 
-def total_units(records: Frame, roles: Roles) -> Frame:
+def total_units(records: Frame, sample: Sample) -> Frame:
     """One row a unit (without unit columns: a record) with its totals and their products."""
     import narwhals as nw
 
-    if not roles.unit:
+    if not sample.unit:
         return add_products(records)
-    keys = list(dict.fromkeys(area_keys(roles) + unit_keys(roles)))
+    keys = list(dict.fromkeys(area_keys(sample) + unit_keys(sample)))
     ends = _ends("outcome", "outcome")
     units = add_up(records, keys, SUMS, nw.len().alias("rows"), *ends)
     return add_products(units.with_columns(n_units=flag(nw.col("weight") > 0)))
@@ -251,12 +249,12 @@ def add_products(totals: Frame) -> Frame:
     )
 
 
-def total_areas(units: Frame, roles: Roles) -> Frame:
+def total_areas(units: Frame, sample: Sample) -> Frame:
     """One row an area: sums over its units, their largest weight, and the ends of the outcomes."""
     import narwhals as nw
 
-    keys, largest = area_keys(roles), nw.col("weight").max().alias("max_weight")
-    if roles.unit:
+    keys, largest = area_keys(sample), nw.col("weight").max().alias("max_weight")
+    if sample.unit:
         sums = (*SUMS, *PRODUCTS, "rows", "n_units")
         groups = nw.len().alias("groups")
         return add_up(units, keys, sums, largest, groups, *_ends("lowest", "highest"))
@@ -264,22 +262,22 @@ def total_areas(units: Frame, roles: Roles) -> Frame:
     return add_up(units, keys, (*SUMS, *PRODUCTS), largest, rows, *_ends("outcome", "outcome"))
 
 
-def squared_deviations(units: Frame, areas: Frame, roles: Roles) -> Table:
+def squared_deviations(units: Frame, areas: Frame, sample: Sample) -> Table:
     """By area: sum over units of (sum_k w_k (y_k - yhat))^2, in a second pass.
 
     The same sum follows from the products of the first pass, except where it is a small difference
     of large numbers.
     """
-    keys = area_keys(roles)
-    squares = add_deviations(units, areas, roles)
+    keys = area_keys(sample)
+    squares = add_deviations(units, areas, sample)
     return collect(add_up(squares, keys, ("square",)), keys)[1]
 
 
-def add_deviations(totals: Frame, areas: Frame, roles: Roles) -> Frame:
+def add_deviations(totals: Frame, areas: Frame, sample: Sample) -> Frame:
     """To rows of summed weights and weighted outcomes: sum_k w_k (y_k - yhat) and its square."""
     import narwhals as nw
 
-    keys = area_keys(roles)
+    keys = area_keys(sample)
     mean = (nw.col("weighted_outcome") / nw.col("weight")).alias("mean")
     deviation = nw.col("weighted_outcome") - nw.col("mean") * nw.col("weight")
     return (
@@ -289,13 +287,13 @@ def add_deviations(totals: Frame, areas: Frame, roles: Roles) -> Frame:
     )
 
 
-def count_spanning(records: Frame, units: Frame, groups: float, roles: Roles) -> int:
+def count_spanning(records: Frame, units: Frame, groups: float, sample: Sample) -> int:
     """How many units have records in more than one area, of `groups` pairs of unit and area."""
     import narwhals as nw
 
-    if not roles.unit or set(roles.area) <= set(roles.unit):
+    if not sample.unit or set(sample.area) <= set(sample.unit):
         return 0
-    keys = unit_keys(roles)
+    keys = unit_keys(sample)
     if _count_rows(records.select(*keys).unique()) == groups:
         return 0
     areas = add_up(units, keys, (), nw.len().alias("areas"))
@@ -310,11 +308,11 @@ def _count_rows(frame: Frame) -> int:
     return int(collect(add_up(one, ["one"], (), nw.len().alias("rows")), ["one"])[1]["rows"].sum())
 
 
-def spanning_weights(units: Frame, roles: Roles) -> Table:
+def spanning_weights(units: Frame, sample: Sample) -> Table:
     """By area: the largest product of a unit's weight there and the number of its areas."""
     import narwhals as nw
 
-    keys, unit = area_keys(roles), unit_keys(roles)
+    keys, unit = area_keys(sample), unit_keys(sample)
     present = units.filter(nw.col("weight") > 0)
     areas = add_up(present, unit, (), nw.len().alias("unit_areas"))
     reach = units.select(*dict.fromkeys(keys + unit), "weight").join(areas, on=unit, how="left")

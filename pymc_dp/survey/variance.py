@@ -1,305 +1,183 @@
-"""How a sampling variance is to be computed: the method, and the numbers and columns it needs."""
+"""The kinds of sampling variance, in one table: what each needs, and how it is computed."""
 
 from __future__ import annotations
 
-import math
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from pymc_dp._checks import name_some, positive_number
-from pymc_dp.survey import frames
-from pymc_dp.survey.columns import Bounds, Roles
-from pymc_dp.survey.frames import Frame, Table, collect, flag
-from pymc_dp.survey.replicates import (
-    REPLICATE_METHODS,
-    Replicates,
-    check_replicate_types,
-    check_replicates,
-)
+from pymc_dp._checks import positive_number
+from pymc_dp.survey.columns import Sample
+from pymc_dp.survey.linearized import Singleton, linearized_columns, linearized_variance
+from pymc_dp.survey.replicates import Replicates, check_scale, replicate_columns, replicate_variance
+from pymc_dp.survey.sums import Sums, ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
-Variance = Literal["linearized", "kish", "sdr", "brr", "fay", "jk1", "jkn", "bootstrap"]
+Variance = str  # a name in METHODS, at the end of this file
+Computed = tuple["NDArray[np.float64]", dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `hajek` that belong to some kinds of variance and not to others."""
+
+    rate: float | None = None
+    design_factor: float = 1.0
+    singleton: str = "fail"
+    replicate_weights: str | Sequence[str] | None = None
+    replicate_scale: ArrayLike | None = None
+    replicate_center: str = "estimate"
+    fay_rho: float | None = None
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method that exists, with what it needs and nothing that belongs to another."""
+    """A kind of variance with all that it needs, ready to compute.
 
-    name: str
-    rate: float = math.nan
-    design_factor: float = 1.0
-    singleton: Singleton = "fail"
-    fay_rho: float | None = None
-    replicates: Replicates | None = None
+    Attributes
+    ----------
+    compute : variances by area, and what the result records of how they came about
+    record : what the result records of the method
+    columns : what has to stand beside the records in their frames
+    from_answers : whether it depends on the outcomes
+    """
 
-    def attributes(self, roles: Roles) -> dict[str, Any]:
-        """What the result records of it, in types that every file format keeps."""
-        record: dict[str, Any] = {"variance_method": self.name}
-        if self.name == "kish":
-            record |= {"rate": self.rate, "design_factor": self.design_factor}
-        if roles.has_design:
-            names = {"strata": roles.strata, "cluster": roles.cluster}
-            record |= {role: " ".join(columns) for role, columns in names.items() if columns}
-            record["singleton"] = self.singleton
-        if roles.fpc is not None:
-            record["fpc"] = roles.fpc
-        if self.replicates is not None:
-            record["n_replicates"] = len(self.replicates.columns)
-            record["replicate_center"] = self.replicates.center
-            scale = self.replicates.scale
-            same = bool((scale == scale[0]).all())
-            record["replicate_scale"] = float(scale[0]) if same else scale.tolist()
-        if self.fay_rho is not None:
-            record["fay_rho"] = self.fay_rho
-        return record
+    compute: Callable[[Sums], Computed]
+    record: Mapping[str, Any]
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    from_answers: bool = True
 
 
-def check_method(
-    variance: str,
-    roles: Roles,
-    bounds: Bounds,
-    schema: Any,
-    *,
-    rate: float | None,
-    design_factor: float,
-    singleton: Singleton,
-    replicate_weights: str | Sequence[str] | None,
-    replicate_scale: ArrayLike | None,
-    replicate_center: str,
-    fay_rho: float | None,
-) -> Method:
+@dataclass(frozen=True)
+class Kind:
+    """An entry of the table: the arguments it takes, and the method that they make."""
+
+    takes: tuple[str, ...]
+    prepare: Callable[[str, Sample, Any, Options], Method]
+
+
+def choose_method(variance: str, sample: Sample, schema: Any, options: Options) -> Method:
     """Accept a method that exists, with what it needs and nothing that belongs to another."""
-    if variance not in ("linearized", "kish", *REPLICATE_METHODS):
-        others = ", ".join(map(repr, REPLICATE_METHODS))
+    if variance not in METHODS:
+        replicated = ", ".join(map(repr, _that_take("replicate_weights")))
         raise ValueError(
-            f"variance must be 'linearized' or 'kish', or with replicate_weights one of {others}; "
-            f"got {variance!r}"
+            f"variance must be 'linearized' or 'kish', or with replicate_weights one of "
+            f"{replicated}; got {variance!r}"
         )
-    if variance != "kish" and (rate is not None or design_factor != 1):
-        raise ValueError("rate and design_factor belong to variance='kish'")
-    if variance != "linearized" and roles.has_design:
-        raise ValueError("strata and cluster belong to variance='linearized'")
-    if variance != "linearized" and roles.fpc is not None:
-        raise ValueError("fpc belongs to variance='linearized'")
-    check_singleton(singleton)
-    if singleton != "fail" and not roles.has_design:
-        raise ValueError("singleton belongs to strata and cluster")
-    if variance in REPLICATE_METHODS:
-        replicates = check_replicates(
-            schema, variance, replicate_weights, replicate_scale, replicate_center, fay_rho
-        )
-        check_replicate_types(schema, replicates.columns)
-        return Method(variance, replicates=replicates, fay_rho=fay_rho)
-    given = (replicate_weights, replicate_scale, fay_rho)
-    if any(value is not None for value in given) or replicate_center != "estimate":
-        others = ", ".join(map(repr, REPLICATE_METHODS))
-        raise ValueError(f"replicate weights and what goes with them belong to variance={others}")
-    if variance == "linearized":
-        return Method(variance, singleton=singleton)
-    if (bounds.low, bounds.high) != (0, 1):
-        raise ValueError("variance='kish' is P (1 - P) / n_eff and needs bounds (0, 1)")
-    if rate is None or not 0 < rate < 1:
-        raise ValueError("variance='kish' needs a public rate between 0 and 1, both excluded")
-    factor = positive_number("design_factor", design_factor)
-    return Method(variance, rate=float(rate), design_factor=factor)
-
-
-Key = tuple[Any, ...]
-Singleton = Literal["fail", "remove", "adjust", "average", "certainty"]
-
-
-def check_singleton(singleton: str) -> None:
-    """Accept one of the rules for a stratum with a single sampled cluster."""
-    if singleton not in get_args(Singleton):
+    takes = METHODS[variance].takes
+    for names, what in TOGETHER.items():
+        if names[0] not in takes and any(_is_given(name, sample, options) for name in names):
+            owners = ", ".join(map(repr, _that_take(names[0])))
+            raise ValueError(f"{what} to variance={owners}")
+    if options.singleton not in get_args(Singleton):
         rules = ", ".join(map(repr, get_args(Singleton)))
-        raise ValueError(f"singleton must be one of {rules}, got {singleton!r}")
+        raise ValueError(f"singleton must be one of {rules}, got {options.singleton!r}")
+    if options.singleton != "fail" and not sample.has_design:
+        raise ValueError("singleton belongs to strata and cluster")
+    method = METHODS[variance].prepare(variance, sample, schema, options)
+    return replace(method, record={"variance_method": variance, **method.record})
 
 
-def design_columns(roles: Roles) -> dict[str, Any]:
-    """Columns of the design beside those of the records: strata, clusters, and who was sampled."""
-    import narwhals as nw
-
-    weight = nw.col(roles.weight).cast(nw.Float64)
-    strata = {f"stratum_{k}": nw.col(name) for k, name in enumerate(roles.strata)}
-    clusters = {f"cluster_{k}": nw.col(name) for k, name in enumerate(roles.cluster)}
-    sampled = flag((weight > 0) & (weight <= sys.float_info.max))
-    return (strata or {"stratum_0": nw.lit(0)}) | clusters | {"sampled": sampled}
+def _that_take(argument: str) -> list[str]:
+    return [name for name, kind in METHODS.items() if argument in kind.takes]
 
 
-def count_clusters(records: Frame, roles: Roles) -> dict[Key, float]:
-    """How many clusters each stratum has in the sample, whatever their areas and answers."""
-    import narwhals as nw
-
-    strata, clusters, sampled = _strata_keys(roles), _cluster_keys(roles), records
-    if clusters:
-        nested = list(dict.fromkeys(strata + clusters))
-        sampled = frames.add_up(records, nested, ("sampled",))
-        sampled = sampled.with_columns(sampled=flag(nw.col("sampled") > 0))
-    keys, table = collect(frames.add_up(sampled, strata, ("sampled",)), strata)
-    counts = zip(zip(*keys, strict=True), table["sampled"], strict=True)
-    return {stratum: count for stratum, count in counts if count > 0}
+def _is_given(name: str, sample: Sample, options: Options) -> bool:
+    """Whether an argument is there and not what it is by default."""
+    owner = options if hasattr(options, name) else sample
+    value, default = getattr(owner, name), getattr(type(owner), name)
+    return value is not None if default is None else bool(np.any(value != default))
 
 
-def check_singletons(
-    clusters: dict[Key, float], remaining: dict[Key, float], roles: Roles, singleton: str
-) -> int:
-    """Count the strata with a single cluster, and refuse them unless a rule was chosen.
+def _linearized(name: str, sample: Sample, schema: Any, options: Options) -> Method:
+    """Linearised: with a design from the whole sample, otherwise from each area."""
+    record: dict[str, Any] = {}
+    if sample.has_design:
+        names = {"strata": sample.strata, "cluster": sample.cluster}
+        record |= {role: " ".join(columns) for role, columns in names.items() if columns}
+        record["singleton"] = options.singleton
+    if sample.fpc is not None:
+        record["fpc"] = sample.fpc
+    compute = partial(linearized_variance, sample, options.singleton)
+    return Method(compute, record, linearized_columns(sample))
 
-    A single cluster that is the whole population of its stratum adds nothing, and needs no rule.
+
+def _kish(name: str, sample: Sample, schema: Any, options: Options) -> Method:
+    """From weights and public numbers: f P (1 - P) / n_eff."""
+    if (sample.bounds.low, sample.bounds.high) != (0, 1):
+        raise ValueError("variance='kish' is P (1 - P) / n_eff and needs bounds (0, 1)")
+    if options.rate is None or not 0 < options.rate < 1:
+        raise ValueError("variance='kish' needs a public rate between 0 and 1, both excluded")
+    rate, factor = float(options.rate), positive_number("design_factor", options.design_factor)
+
+    def compute(sums: Sums) -> Computed:
+        return ratio(factor * rate * (1 - rate), sums.n_eff), {}
+
+    return Method(compute, {"rate": rate, "design_factor": factor}, from_answers=False)
+
+
+def _replicated(factor: Callable[..., float] | None, *takes: str) -> Kind:
+    """From replicate weights: `factor` of each squared difference, of their number R.
+
+    A method that takes `fay_rho` needs it, and its factor is one of R and of that.
     """
-    single = [
-        " ".join(map(str, key))
-        for key, count in clusters.items()
-        if count == 1 and remaining[key] > 0
-    ]
-    if single and singleton == "fail":
-        rules = "choose singleton='remove', 'adjust', 'average' or 'certainty'"
-        if not roles.strata:
-            raise ValueError(f"the sample has a single cluster, and no strata: {rules}")
-        columns = ", ".join(map(repr, roles.strata))
-        noun = "stratum has" if len(single) == 1 else "strata have"
-        raise ValueError(
-            f"column {columns}: {len(single)} {noun} a single sampled cluster, "
-            f"{name_some(single)}: {rules}, or join strata"
-        )
-    return len(single)
+
+    def prepare(name: str, sample: Sample, schema: Any, options: Options) -> Method:
+        rho, scale = options.fay_rho, options.replicate_scale
+        if options.replicate_weights is None:
+            raise ValueError(f"variance={name!r} needs replicate_weights: a prefix or columns")
+        if ("fay_rho" in takes) != (rho is not None):
+            owners = ", ".join(map(repr, _that_take("fay_rho")))
+            raise ValueError(f"fay_rho and variance={owners} belong together")
+        if rho is not None and not 0 <= rho < 1:
+            raise ValueError("fay_rho must be at least 0 and below 1")
+        center = options.replicate_center
+        if center not in ("estimate", "mean"):
+            raise ValueError(f"replicate_center must be 'estimate' or 'mean', got {center!r}")
+        columns = replicate_columns(schema, options.replicate_weights)
+        if scale is None:
+            if factor is None:
+                raise ValueError(
+                    f"variance={name!r} needs replicate_scale: one number for each replicate"
+                )
+            scale = factor(len(columns)) if rho is None else factor(len(columns), rho)
+        replicates = Replicates(columns, check_scale(scale, len(columns)), center)
+        scales = replicates.scale
+        same = bool((scales == scales[0]).all())
+        record = {
+            "n_replicates": len(columns),
+            "replicate_center": center,
+            "replicate_scale": float(scales[0]) if same else scales.tolist(),
+        }
+        if rho is not None:
+            record["fay_rho"] = rho
+        return Method(partial(replicate_variance, sample, replicates), record)
+
+    return Kind(("replicate_weights", "replicate_scale", "replicate_center", *takes), prepare)
 
 
-def shares_left(records: Frame, clusters: dict[Key, float], roles: Roles) -> dict[Key, float]:
-    """By stratum: the share of its clusters that is not in the sample; 1 without a population."""
-    return remaining_shares(records, _strata_keys(roles), "sampled", clusters, roles)
-
-
-def design_squares(
-    records: Frame,
-    areas: Frame,
-    area_levels: list[list[Any]],
-    mean: NDArray[np.float64],
-    clusters: dict[Key, float],
-    remaining: dict[Key, float],
-    roles: Roles,
-    singleton: str,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """By area: the squared standard error of sum w (y - yhat), and the squares of cluster weights.
-
-    With d_c the sum over a cluster's records in the area, 0 for clusters without any, the first is
-    sum_h f_h n_h / (n_h - 1) sum_c (d_c - mean of d)^2 over strata h of n_h clusters, f_h the share
-    of the stratum's population that is `remaining`. `mean` holds yhat as deviation from the middle
-    of the bounds, as the sums do.
-    """
-    totals = _cluster_totals(records, roles)
-    keys, table = _stratum_sums(totals, roles, frames.PRODUCTS)
-    position = {key: i for i, key in enumerate(zip(*area_levels, strict=True))}
-    depth, rows = len(roles.area), list(zip(*keys, strict=True))
-    area = np.array([position[row[:depth]] for row in rows], dtype=int)
-    n_h = np.array([clusters.get(row[depth:], math.nan) for row in rows])
-    f_h = np.array([remaining.get(row[depth:], math.nan) for row in rows])
-    present = table["n"] > 0
-
-    def add(values: Any) -> NDArray[np.float64]:
-        sums = np.bincount(area[present], values[present], minlength=len(position))
-        return sums.astype(np.float64)
-
-    m = mean[area]
-    deviation = table["weighted_outcome"] - m * table["weight"]
-    large = table["outcome_outcome"] + m**2 * table["weight_weight"]
-    square = large - 2 * m * table["weight_outcome"]
-    # A difference below a hundredth of its terms has lost two or more of their sixteen digits.
-    if np.any(add(square) < 0.01 * add(large)):
-        again = frames.add_deviations(totals, areas, roles)
-        table |= _stratum_sums(again, roles, ("deviation", "square"))[1]
-        deviation, square = table["deviation"], table["square"]
-
-    alone = n_h == 1
-    single = alone & (f_h > 0)
-    around_mean = np.maximum(square - deviation**2 / n_h, 0.0)
-    squares = np.where(alone, 0.0, f_h * n_h / np.where(alone, 1.0, n_h - 1) * around_mean)
-    if singleton == "adjust":
-        # Around the mean of all deviations of the area, which is 0.
-        squares = np.where(single, f_h * square, squares)
-    summed = add(squares)
-    if singleton == "average":
-        # Strata of one cluster count as the average of the area's other strata.
-        all_strata, others = add(np.ones(len(rows))), add(np.where(single, 0.0, 1.0))
-        summed = summed * all_strata / np.where(others > 0, others, np.nan)
-    return summed, add(table["weight_weight"])
-
-
-def _cluster_totals(records: Frame, roles: Roles) -> Frame:
-    """One row an area, stratum and cluster (without clusters: a record) and products of sums."""
-    if not (clusters := _cluster_keys(roles)):
-        return frames.add_products(records)
-    keys = dict.fromkeys(frames.area_keys(roles) + _strata_keys(roles) + clusters)
-    sums = ("n", "weight", "weighted_outcome")
-    return frames.add_products(frames.add_up(records, list(keys), sums))
-
-
-def _stratum_sums(
-    totals: Frame, roles: Roles, sums: tuple[str, ...]
-) -> tuple[list[list[Any]], Table]:
-    """One row an area and stratum."""
-    keys = frames.area_keys(roles) + _strata_keys(roles)
-    every = ("n", "weight", "weighted_outcome", *sums)
-    return collect(frames.add_up(totals, keys, every), keys)
-
-
-def _strata_keys(roles: Roles) -> list[str]:
-    return [f"stratum_{k}" for k in range(max(1, len(roles.strata)))]
-
-
-def _cluster_keys(roles: Roles) -> list[str]:
-    """What was sampled: clusters, or without them units, or without those single records."""
-    clusters = [f"cluster_{k}" for k in range(len(roles.cluster))]
-    return clusters or frames.unit_keys(roles)
-
-
-def population_columns(roles: Roles) -> dict[str, Any]:
-    """Column of the population counts, beside those of the records; none unless asked for."""
-    import narwhals as nw
-
-    return {} if roles.fpc is None else {"population": nw.col(roles.fpc).cast(nw.Float64)}
-
-
-def remaining_shares(
-    records: Frame, keys: Sequence[str], counted: str, sampled: Mapping[Key, float], roles: Roles
-) -> dict[Key, float]:
-    """By stratum 1 - n / N: n were `sampled` of the N that the column says; 1 without a column.
-
-    `keys` name the strata, and `counted` the column that is 1 where a record was sampled, else 0.
-    """
-    import narwhals as nw
-
-    if roles.fpc is None:
-        return dict.fromkeys(sampled, 1.0)
-    taken, size = nw.col(counted), nw.col("population")
-    rows = records.with_columns(legal=flag(size.is_between(1, sys.float_info.max))).with_columns(
-        unusable=taken * (1 - nw.col("legal")),
-        population=nw.when(taken * nw.col("legal") == 1).then(size),
-    )
-    ends = size.min().alias("smallest"), size.max().alias("largest")
-    levels, table = collect(frames.add_up(rows, keys, ("unusable",), *ends), keys)
-    strata = list(zip(*levels, strict=True))
-    n = np.array([sampled.get(key, 0.0) for key in strata])
-    faults = {
-        "missing or below 1": table["unusable"] > 0,
-        "not the same in all records": table["smallest"] < table["largest"],
-        "smaller than the sample (take counts, not fractions)": table["largest"] < n,
-    }
-    for what, is_so in faults.items():
-        bad = [" ".join(map(str, strata[row])) for row in np.flatnonzero(is_so & (n > 0))]
-        if bad:
-            noun = "areas" if keys == frames.area_keys(roles) else "strata"
-            raise ValueError(
-                f"column {roles.fpc!r}: the population is {what} in {len(bad)} {noun}, "
-                f"{name_some(bad)}"
-            )
-    left = 1.0 - n / np.where(n > 0, table["largest"], 1.0)
-    return {key: float(left[row]) for row, key in enumerate(strata) if n[row] > 0}
+# Arguments that go together, and how a refusal speaks of them.
+TOGETHER = {
+    ("rate", "design_factor"): "rate and design_factor belong",
+    ("strata", "cluster"): "strata and cluster belong",
+    ("fpc",): "fpc belongs",
+    ("replicate_weights", "replicate_scale", "replicate_center", "fay_rho"): (
+        "replicate weights and what goes with them belong"
+    ),
+}
+# A new method of replicate weights is one line here: the factor of its squared differences.
+METHODS = {
+    "linearized": Kind(("strata", "cluster", "fpc", "singleton"), _linearized),
+    "kish": Kind(("rate", "design_factor"), _kish),
+    "sdr": _replicated(lambda R: 4.0 / R),
+    "brr": _replicated(lambda R: 1.0 / R),
+    "fay": _replicated(lambda R, rho: 1 / (1.0 - rho) ** 2 / R, "fay_rho"),
+    "jk1": _replicated(lambda R: (R - 1.0) / R),
+    "jkn": _replicated(None),  # one factor for each replicate, to be given
+    "bootstrap": _replicated(lambda R: 1.0 / R),
+}

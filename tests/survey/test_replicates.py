@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -197,6 +198,10 @@ class TestDefinitions:
         assert (direct["variance"] == 0).all()
 
 
+def numbers(names):
+    return nw.Schema(dict.fromkeys(names, nw.Float64()))
+
+
 class TestColumns:
     def test_a_prefix_means_that_text_and_a_number_and_nothing_else(self):
         names = [
@@ -209,10 +214,10 @@ class TestColumns:
             "XPWGTP11",
             "pwgtp7",
         ]
-        assert replicate_columns(names, "PWGTP") == ("PWGTP8", "PWGTP9", "PWGTP10")
+        assert replicate_columns(numbers(names), "PWGTP") == ("PWGTP8", "PWGTP9", "PWGTP10")
 
     def test_a_prefix_is_text_and_no_pattern(self):
-        assert replicate_columns(["a.1", "ab1", "a.2"], "a.") == ("a.1", "a.2")
+        assert replicate_columns(numbers(["a.1", "ab1", "a.2"]), "a.") == ("a.1", "a.2")
 
     @pytest.mark.parametrize(
         ("names", "wanted", "message"),
@@ -227,7 +232,7 @@ class TestColumns:
     )
     def test_a_replicate_that_is_not_there_is_noticed(self, names, wanted, message):
         with pytest.raises(ValueError, match=message):
-            replicate_columns(names, wanted)
+            replicate_columns(numbers(names), wanted)
 
 
 class TestRefusals:
