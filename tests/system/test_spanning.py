@@ -13,7 +13,7 @@ import pytest
 import pymc_dp as pdp
 from pymc_dp._checks import AREAS_PER_UNIT, areas_per_unit, refuse_spanning
 from pymc_dp.components.private import MomentStatistic, private_sigma_u
-from pymc_dp.mechanisms.direct import _plan
+from pymc_dp.mechanisms.direct import plan_within
 from pymc_dp.survey.columns import Bounds
 
 PUBLIC = {"sampling_variance": "weights and a national rate"}
@@ -181,7 +181,7 @@ def test_linear_mechanisms_cover_every_unit(spanning, sigma_u):
     assert unit_price(independent, shares) <= float(alone.guarantee["rho"])
     for method in ("temper", "noise", "scale"):
         assert float(joint.calibrate(rho=0.01, method=method).guarantee["rho"]) <= 0.01
-    plan = _plan(direct["sensitivity"].values, 1.0, 0.5)
+    plan = plan_within(direct["sensitivity"].values, 1.0, 0.5)
     assert unit_price(np.diag(plan.norm**2), shares) <= 0.5
 
 
