@@ -77,7 +77,7 @@ def figures(folder: Path) -> dict[str, Any]:
     ]
     sigmas = np.array([float(found["sigma_u"]) for found in tries])
     with tempfile.TemporaryDirectory() as place:
-        ledger = PrivacyLedger(Path(place) / "acs.ledger", rho=BUDGET)
+        ledger = PrivacyLedger(Path(place) / "acs.ledger", rho=BUDGET, create=True)
         found = private_sigma_u(direct, rho=SHARE * BUDGET, ledger=ledger, assumptions=SOURCES)
         release = PrivateRelease(
             fay_herriot(direct, sigma_u=float(found["sigma_u"])),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import unicodedata
 from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
@@ -169,6 +170,64 @@ def text_labels(index: Iterable[object]) -> list[str]:
     if hasattr(index, "nlevels"):  # of pandas: element by element, text takes its time
         index = index.tolist()  # type: ignore[attr-defined]
     return [" ".join(map(str, a)) if isinstance(a, tuple) else str(a) for a in index]
+
+
+# Characters that show nothing. Joiners and variation selectors belong to ordinary writing (Persian,
+# emoji): texts keep them, comparisons do not see them.
+_JOINERS = {"\u200c", "\u200d", *map(chr, range(0xFE00, 0xFE10))}
+_FILLERS = set("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u2800\u3164\uffa0")
+_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # controls, formats, halves of pairs, separators
+
+
+def plain_text(text: object, what: str) -> str:
+    r"""A text on one line, without spaces around it and with nothing in it that cannot be seen.
+
+    Raises
+    ------
+    ValueError
+        If it is no text, is blank, or holds control or invisible characters, naming these.
+
+    Examples
+    --------
+    >>> plain_text("  last year's\n report ", "the source")
+    "last year's report"
+    >>> plain_text("north\u200b", "the part")
+    Traceback (most recent call last):
+    ValueError: the part holds characters that cannot be seen (U+200B): leave them out
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"{what} must be text and not blank")
+    line = " ".join(text.split())
+    unseen = {
+        f"U+{ord(c):04X}"
+        for c in line
+        if c in _FILLERS or (unicodedata.category(c) in _UNSEEN and c not in _JOINERS)
+    }
+    if unseen:
+        raise ValueError(
+            f"{what} holds characters that cannot be seen ({name_some(sorted(unseen))}): "
+            "leave them out"
+        )
+    if not spelling(line):
+        raise ValueError(f"{what} must be text and not blank")
+    return line
+
+
+def spelling(text: str) -> str:
+    r"""One key for spellings of a name that differ in case, spaces, width or what cannot be seen.
+
+    Examples
+    --------
+    >>> spelling(" North  Side") == spelling("\uff2eorth side\u200b")
+    True
+    """
+    wide = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    seen = (
+        c
+        for c in wide
+        if c.isspace() or not (c in _FILLERS or c in _JOINERS or unicodedata.category(c) in _UNSEEN)
+    )
+    return " ".join("".join(seen).split())
 
 
 def round_up(value: float) -> str:

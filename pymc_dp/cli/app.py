@@ -10,6 +10,7 @@ import argparse
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pymc_dp.cli.arguments import parser
@@ -110,7 +111,7 @@ def release(args: argparse.Namespace) -> int:
     files = check_files(args, [args.outcome, args.weight])
     targets = Targets(args.out, args.table, args.plots)
     targets.check()
-    ledger = None if args.ledger is None else _ledger(args.ledger)
+    ledger = None if args.ledger is None else open_ledger(args.ledger)
     drop = args.missing == "drop"
     with step(f"reading {args.records.name}"):
         from pymc_dp.survey.estimate import hajek
@@ -163,18 +164,9 @@ def release(args: argparse.Namespace) -> int:
     )
 
 
-def _ledger(path: Path) -> PrivacyLedger:
-    """Open a ledger that was created before."""
-    if not path.exists():
-        raise ValueError(
-            f"--ledger: no file {path}; create it: pymc-dp ledger create {path} --rho BUDGET"
-        )
-    return PrivacyLedger(path)
-
-
 def ledger_show(args: argparse.Namespace) -> int:
     """Show what was charged to a ledger."""
-    show_ledger(PrivacyLedger(args.file), args.delta)
+    show_ledger(open_ledger(args.file), args.delta)
     return 0
 
 
@@ -182,8 +174,25 @@ def ledger_create(args: argparse.Namespace) -> int:
     """Create a ledger, its budget fixed for good."""
     if args.file.exists():
         raise ValueError(f"{args.file} exists: the budget of a ledger is fixed at creation")
-    show_ledger(PrivacyLedger(args.file, args.rho, conditional=args.conditional), 1e-6)
+    ledger = PrivacyLedger(
+        args.file,
+        args.rho,
+        create=True,
+        conditional=args.conditional,
+        programme=args.programme,
+    )
+    show_ledger(ledger, 1e-6)
     return 0
+
+
+def open_ledger(path: Path) -> PrivacyLedger:
+    """Open a ledger that was created before."""
+    if not path.exists():
+        raise ValueError(
+            f"there is no ledger at {path}: give the place that it was moved to, or start a new "
+            f"programme: pymc-dp ledger create {path} --rho BUDGET"
+        )
+    return PrivacyLedger(path)
 
 
 def _publish(

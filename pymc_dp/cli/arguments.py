@@ -267,10 +267,12 @@ def _ledger(commands: _Commands) -> None:
     show.add_argument("file", metavar="FILE", type=Path)
     show.add_argument("--delta", **DELTA)
 
-    words = "create a ledger; its budget is fixed for good"
+    words = "create a ledger, once for a programme; its budget is fixed for good"
     create = _command(actions, "create", "ledger create", words)
     create.add_argument("file", metavar="FILE", type=Path)
     create.add_argument("--rho", metavar="RHO", type=_positive, required=True, help="budget (zCDP)")
+    name = "name of the programme (default: the file's name)"
+    create.add_argument("--programme", metavar="NAME", help=name)
     create.add_argument("--conditional", action="store_true", help="take conditional claims too")
 
 

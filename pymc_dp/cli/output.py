@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pymc_dp._checks import round_up, rounded
 from pymc_dp.cli.words import one_line
+from pymc_dp.ledger.totals import down, up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,7 +146,7 @@ def show_summary(
         for path in map(str, paths) if paths else ["none: they would show what is left out"]:
             screen.print(f"  {kind:<9} {path}", soft_wrap=True)
     if ledger is not None:
-        left = f"rho {round_up(ledger.spent)} spent, {rounded(ledger.remaining, 6, up=False)} left"
+        left = f"rho {up(ledger.spent)} spent, {down(ledger.remaining)} left"
         screen.print(f"  {'ledger':<9} {ledger.path}: {left}", soft_wrap=True)
     undeclared = sorted({name for inputs in record["left_out"].values() for name in inputs})
     if undeclared:
@@ -161,30 +162,41 @@ def show_ledger(ledger: PrivacyLedger, delta: float) -> None:
     from rich import box
     from rich.table import Table
 
+    from pymc_dp.privacy.convert import epsilon_zcdp
+
     entries = ledger.to_dataframe()
     table = Table(title=str(ledger.path), title_justify="left", title_style="bold", box=box.ROUNDED)
-    for name in ("entry", "when (UTC)", "label", "claim", "population"):
+    for name in ("entry", "when (UTC)", "label", "claim", "people"):
         table.add_column(name, overflow="fold")
     table.add_column("rho", justify="right")
     for number, entry in entries.iterrows():
         table.add_row(str(number), *_entry(entry))
     console().print(table)
     kinds = [kind for kind in ("formal", "conditional") if (entries["claim"] == kind).any()]
+    zcdp = [round_up(float(epsilon_zcdp(rho, delta))) for rho in (ledger.budget, ledger.spent)]
     rows = [
-        ("budget", f"rho {rounded(ledger.budget, 6, up=False)}"),
-        ("spent", f"rho {round_up(ledger.spent)}"),
-        ("remaining", f"rho {rounded(ledger.remaining, 6, up=False)}"),
-        (f"epsilon at delta {delta:g}", f"{round_up(ledger.epsilon(delta))} of what is spent"),
+        ("programme", ledger.programme or "not named"),
+        ("budget", f"rho {rounded(ledger.budget, 12, up=False)}"),
+        ("spent", f"rho {up(ledger.spent)}"),
+        ("remaining", f"rho {down(ledger.remaining)}"),
+        (f"epsilon at delta {delta:g}", f"{zcdp[0]} of the budget, {zcdp[1]} of what is spent"),
         ("holds", f"{' and '.join(kinds)} claims" if kinds else "no claims yet"),
+        (
+            "what is claimed",
+            "the budget, also where a release was chosen after seeing earlier ones",
+        ),
     ]
     show_rows("Budget", rows)
 
 
 def _entry(entry: pd.Series[Any]) -> tuple[str, ...]:
-
     when = entry["when"].strftime("%Y-%m-%d %H:%M")
-    population = entry["population"] if isinstance(entry["population"], str) else "everybody"
-    return when, entry["label"], entry["claim"], population, round_up(entry["rho"])
+    people = entry["part"] or "everybody"
+    if entry["cells"]:
+        people += f", by {entry['cells']}"
+    # A label written by an earlier version may hold what a terminal takes for a command.
+    label, people = (repr(t)[1:-1] if not t.isprintable() else t for t in (entry["label"], people))
+    return when, label, entry["claim"], people, up(entry["rho"])
 
 
 def epsilon_words(

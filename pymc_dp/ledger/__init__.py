@@ -1,1 +1,1 @@
-"""The privacy budget of a programme, and the file that keeps it."""
+"""The privacy budget of a programme: what is spent, cell by cell, and the file that keeps it."""

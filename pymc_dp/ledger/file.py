@@ -26,16 +26,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 APPLICATION_ID = int.from_bytes(b"pmdp", "big")
-FORMAT = 1
+FORMAT = 2
 TIMEOUT = 60.0  # seconds to wait for others; a charge takes milliseconds
-# REPLACE deletes without firing a DELETE trigger, hence the triggers on INSERT.
-SCHEMA = (
+_PROGRAMME = (
     "CREATE TABLE programme (id INTEGER PRIMARY KEY CHECK (id = 1), "
     "budget REAL NOT NULL CHECK (typeof(budget) = 'real' AND budget > 0 AND budget < 9e999), "
-    "conditional INTEGER NOT NULL CHECK (conditional IN (0, 1)), created_at TEXT NOT NULL)",
+    "conditional INTEGER NOT NULL CHECK (conditional IN (0, 1)), created_at TEXT NOT NULL"
+)
+_ENTRIES = (
     'CREATE TABLE entries (entry INTEGER PRIMARY KEY, "when" TEXT NOT NULL, label TEXT NOT NULL, '
     "rho REAL NOT NULL CHECK (typeof(rho) = 'real' AND rho > 0 AND rho < 9e999), "
-    "claim TEXT NOT NULL CHECK (claim IN ('formal', 'conditional')), population TEXT, record TEXT)",
+    "claim TEXT NOT NULL CHECK (claim IN ('formal', 'conditional')), "
+)
+# REPLACE deletes without firing a DELETE trigger, hence the triggers on INSERT.
+_TRIGGERS = (
     "CREATE TRIGGER programme_once BEFORE INSERT ON programme "
     "WHEN EXISTS (SELECT 1 FROM programme) "
     "BEGIN SELECT RAISE(ABORT, 'the budget is fixed at creation'); END",
@@ -49,6 +53,16 @@ SCHEMA = (
         for verb in ("UPDATE", "DELETE")
     ),
 )
+# Format 1 calls a part a population, and has neither a name, nor an identity, nor cells. A ledger
+# keeps the format that it was created with, so that the version that created it still reads it.
+SCHEMAS = {
+    1: (_PROGRAMME + ")", _ENTRIES + "population TEXT, record TEXT)", *_TRIGGERS),
+    2: (
+        _PROGRAMME + ", name TEXT NOT NULL, identity TEXT NOT NULL, cells TEXT)",
+        _ENTRIES + "part TEXT, cells TEXT, record TEXT)",
+        *_TRIGGERS,
+    ),
+}
 
 
 class Entry(NamedTuple):
@@ -59,23 +73,30 @@ class Entry(NamedTuple):
     label: str
     rho: float
     claim: str
-    population: str | None
+    part: str | None
+    cells: str | None  # JSON: the column, and the price of each of its labels
     record: str | None
+
+
+class Programme(NamedTuple):
+    """What is fixed when a ledger is created."""
+
+    budget: float
+    conditional: bool
+    name: str | None
+    cells: str | None  # JSON: the possible combinations
+    identity: str = ""  # tells this ledger from any other, whatever its file is called
 
 
 class Books(NamedTuple):
     """All that a ledger holds."""
 
-    budget: float
-    conditional: bool
+    programme: Programme
     entries: list[Entry]
 
 
-COLUMNS = ", ".join(f'"{name}"' for name in Entry._fields)
-
-
-def create(path: Path, budget: float, conditional: bool) -> None:
-    """Make a ledger at `path` in one step; one that appears there meanwhile is left alone."""
+def create(path: Path, programme: Programme) -> None:
+    """Make a ledger at `path` in one step; raise FileExistsError, and change nothing, if one is."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"the folder of the ledger does not exist: {path.parent}")
     draft = path.with_name(f".ledger-{secrets.token_hex(8)}.tmp")
@@ -85,16 +106,16 @@ def create(path: Path, budget: float, conditional: bool) -> None:
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
-            for statement in SCHEMA:
+            for statement in SCHEMAS[FORMAT]:
                 connection.execute(statement)
+            budget, conditional, name, cells, _ = programme
+            now, identity = datetime.now(UTC).isoformat(), secrets.token_hex(16)
             connection.execute(
-                "INSERT INTO programme VALUES (1, ?, ?, ?)",
-                (budget, conditional, datetime.now(UTC).isoformat()),
+                "INSERT INTO programme VALUES (1, ?, ?, ?, ?, ?, ?)",
+                (budget, conditional, now, name, identity, cells),
             )
             connection.execute("COMMIT")
         os.link(draft, path)  # unlike a rename, never overwrites
-    except FileExistsError:
-        pass
     finally:
         draft.unlink(missing_ok=True)
     _sync_folder(path.parent)
@@ -107,7 +128,10 @@ def transaction(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connecti
     An exception inside rolls back. A charge that was killed half-way is rolled back first.
     """
     if not path.exists():
-        raise FileNotFoundError(f"there is no ledger at {path}")
+        raise FileNotFoundError(
+            f"there is no ledger at {path}. If it was moved, open it where it is now; a new "
+            "programme's is made with create=True"
+        )
     if not path.is_file():
         raise ValueError(f"{path} is not a file, so not a privacy ledger")
     with _explained(path):
@@ -126,15 +150,30 @@ def transaction(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connecti
 
 def read(connection: sqlite3.Connection) -> Books:
     """Everything in the ledger, oldest entry first."""
-    ((budget, conditional),) = connection.execute("SELECT budget, conditional FROM programme")
-    rows = connection.execute(f"SELECT {COLUMNS} FROM entries ORDER BY entry")
-    return Books(budget, bool(conditional), [Entry(*row) for row in rows])
+    old = _format(connection) == 1
+    fixed = "NULL, NULL, created_at" if old else "name, cells, identity"
+    ((budget, conditional, *rest),) = connection.execute(
+        f"SELECT budget, conditional, {fixed} FROM programme"
+    )
+    about = "population, NULL" if old else "part, cells"
+    rows = connection.execute(
+        f'SELECT entry, "when", label, rho, claim, {about}, record FROM entries ORDER BY entry'
+    )
+    return Books(Programme(budget, bool(conditional), *rest), [Entry(*row) for row in rows])
 
 
 def append(connection: sqlite3.Connection, entry: Entry) -> None:
     """Add one entry."""
-    marks = ", ".join("?" * len(entry))
-    connection.execute(f"INSERT INTO entries ({COLUMNS}) VALUES ({marks})", entry)
+    values = tuple(entry)
+    if _format(connection) == 1:  # which has no cells, so the entry has none
+        values = (*values[:6], values[7])
+    marks = ", ".join("?" * len(values))
+    connection.execute(f"INSERT INTO entries VALUES ({marks})", values)
+
+
+def _format(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 def _connect(path: Path, how: str) -> sqlite3.Connection:
@@ -156,13 +195,13 @@ def _identify(path: Path) -> None:
         # Lets the header be read where a killed charge has left fewer pages than it announces.
         connection.execute("PRAGMA writable_schema = ON")
         (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        version = _format(connection)
     if application != APPLICATION_ID:
         raise ValueError(f"{path} is not a privacy ledger; it was left as it is")
-    if version != FORMAT:
+    if version not in SCHEMAS:
         raise ValueError(
-            f"{path} has format {version} and this version of pymc_dp reads format {FORMAT}; "
-            "it was left as it is"
+            f"{path} has format {version} and this version of pymc_dp reads the formats up to "
+            f"{FORMAT}: update pymc_dp. The file was left as it is"
         )
 
 
@@ -175,7 +214,7 @@ def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
         raise ValueError(f"{path} is truncated or damaged; it was left as it is")
     statements = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
     budgets = connection.execute("SELECT count(*) FROM programme").fetchone()
-    if not statements.issuperset(SCHEMA) or budgets != (1,):
+    if not statements.issuperset(SCHEMAS[_format(connection)]) or budgets != (1,):
         raise ValueError(f"the tables or triggers of {path} were altered; it was left as it is")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
-from pymc_dp._checks import name_some
+from pymc_dp._checks import name_some, plain_text
 from pymc_dp._version import __version__
 
 ASSUMPTIONS = (
@@ -62,6 +62,7 @@ def check_assumptions(
     for key, source in given.items():
         if not isinstance(source, str) or not source.strip():
             raise ValueError(f"assumption {key!r} needs its source in words")
+        given[key] = plain_text(source, f"the source of assumption {key!r}")
     if from_answers and "sampling_variance" in given:
         raise ValueError(
             "the sampling variances were computed from the answers, so they cannot be declared "
@@ -158,7 +159,18 @@ def mechanism_words(record: Mapping[str, Any]) -> str:
 
 
 def build_record(**facts: Any) -> dict[str, Any]:
-    """The record of one release, from the facts of the release and the versions in use."""
+    """The record of one release, from the facts of the release and the versions in use.
+
+    Raises
+    ------
+    ValueError
+        If a text, such as the name of the unit, is blank or holds characters that cannot be seen.
+    """
+    texts = {
+        name: plain_text(fact, f"the record's {name}")
+        for name, fact in facts.items()
+        if isinstance(fact, str)
+    }
     return {
         "schema_version": SCHEMA_VERSION,
         "neighbours": NEIGHBOURS,
@@ -166,6 +178,7 @@ def build_record(**facts: Any) -> dict[str, Any]:
         "versions": {"pymc_dp": __version__}
         | {name: _version(name) for name in ("pymc", "opendp", "numpy")},
         **facts,
+        **texts,
     }
 
 

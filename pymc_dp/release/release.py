@@ -18,7 +18,7 @@ from pymc_dp._checks import check_ledger, round_up
 from pymc_dp._typing import Array
 from pymc_dp.mechanisms.protocol import ReleaseMechanism, Request, Target
 from pymc_dp.record.claims import Bound, Claim, Mechanism, Method, build_record, to_json
-from pymc_dp.record.figures import DRAWN_NAMES, LONG_NAMES
+from pymc_dp.record.figures import DRAWN_NAMES, LONG_NAMES, record_price
 from pymc_dp.record.origin import DECLARED, unchecked
 from pymc_dp.release.assemble import Ingredients, calibrated, gather
 from pymc_dp.release.provenance import refuse_changed
@@ -255,7 +255,12 @@ class PrivateRelease:
         return self._parts.mechanism.propagation()
 
     def draw(
-        self, idata: Any = None, *, ledger: PrivacyLedger | None = None, draws: int = 1
+        self,
+        idata: Any = None,
+        *,
+        ledger: PrivacyLedger | None = None,
+        cells: str | None = None,
+        draws: int = 1,
     ) -> Any:
         """Draw from the posterior, safely, and attach the ``private_release`` group.
 
@@ -268,6 +273,9 @@ class PrivateRelease:
         idata : InferenceData or DataTree, optional
             Where to attach; by default the one given before, else a new one.
         ledger : PrivacyLedger, optional
+        cells : str, optional
+            Column of the ledger's cells whose labels are the areas of this release: each area's
+            people are charged their own price. Without it everybody is charged the largest.
         draws : int
             Number of draws, each at the full price.
 
@@ -279,8 +287,9 @@ class PrivateRelease:
         Raises
         ------
         ValueError
-            If the container already has a release, ``draws`` is not a positive integer, this is
-            a plan, or this object has drawn before without a ledger, or under a bound at all.
+            If the container already has a release, ``draws`` is not a positive integer, the areas
+            are not the ledger's cells, this is a plan, or this object has drawn before without a
+            ledger, or under a bound at all.
         TypeError
             If the ledger is something else, such as its path.
         BudgetExceeded
@@ -289,6 +298,8 @@ class PrivateRelease:
         check_ledger(ledger)
         if isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1:
             raise ValueError("draws must be a positive integer")
+        if cells is not None and ledger is None:
+            raise ValueError("cells names a column of a ledger: give the ledger too")
         if self._parts.planned:
             raise ValueError(
                 "this is a plan, which holds no outcomes: a draw would be about nobody. Make a "
@@ -309,14 +320,18 @@ class PrivateRelease:
         make = mechanism.drawing(self._parts.y, int(draws), container)
         with self._lock:
             self._check_again(ledger is not None)
+            record, prices = self._record(draws), None
+            if cells is not None:
+                prices = record_price(group, record).to_series().rename_axis(cells)
 
             def charge() -> None:
                 if ledger is not None:
                     ledger.charge(
                         float(group["rho"]),
                         label=self._parts.label,
+                        cells=prices,
                         claim=self.claim,
-                        record=self._record(draws),
+                        record=record,
                     )
                 # From here on there may be noise that somebody has seen.
                 self._charged, self._drawn = ledger is not None, self._drawn + int(draws)

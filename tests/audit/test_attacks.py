@@ -455,7 +455,9 @@ def test_an_audit_runs_the_code_of_the_draw_itself(monkeypatch):
 
 
 def test_an_audit_takes_no_ledger_and_charges_none(tmp_path):
-    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", rho=100.0, conditional=True)
+    ledger = pdp.PrivacyLedger(
+        tmp_path / "programme.ledger", rho=100.0, conditional=True, create=True
+    )
     target = release()
     target.draw(ledger=ledger)
     spent = ledger.spent

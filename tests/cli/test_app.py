@@ -238,7 +238,7 @@ def test_king_county_formal_release_charges_the_ledger_what_python_prices(
 ):
     direct, out = king_direct["kish"], tmp_path / "out"
     out.mkdir()
-    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", 1.0)
+    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", 1.0, create=True)
     arguments = ["release", king_county(shared), *KING, *FORMAL, "--ledger", ledger.path]
     files = ["--out", out / "a.nc", "--table", out / "a.csv", "--plots", out / "pictures"]
     code, said, err = run(*arguments, *files)
@@ -267,7 +267,7 @@ def test_king_county_formal_release_charges_the_ledger_what_python_prices(
 def test_king_county_conditional_release_is_refused_without_the_flag_and_before_the_charge(
     shared, run, tmp_path
 ):
-    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", 100.0, conditional=True)
+    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", 100.0, conditional=True, create=True)
     target = tmp_path / "a.nc"
     arguments = ["release", king_county(shared), *KING, "--out", target, "--ledger", ledger.path]
     assert_one_error(
@@ -447,7 +447,7 @@ def test_only_the_columns_that_are_needed_are_read(records, command, run, tmp_pa
 def test_an_existing_target_is_refused_before_the_draw_and_the_charge(
     command, run, tmp_path, taken
 ):
-    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", 100.0)
+    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", 100.0, create=True)
     (tmp_path / "plots").mkdir()
     (tmp_path / taken).write_text("mine")
     more = ["--table", tmp_path / "table.csv", "--plots", tmp_path / "plots"]
@@ -695,7 +695,7 @@ def test_a_target_taken_during_the_draw_is_left_and_the_release_saved_beside_it(
     command, run, tmp_path, monkeypatch
 ):
     """Somebody else's file appears at the target while the noise is drawn."""
-    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", 100.0)
+    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", 100.0, create=True)
     target, draw, drawn = command[-1], PrivateRelease.draw, []
 
     def draw_slowly(self, **options):
@@ -798,7 +798,7 @@ def test_the_rehearsal_finds_what_cannot_be_written_before_the_charge(
     frame = pd.read_csv(records).replace({"area": {"R1": "R\0one", "R01": "R\0one"}})
     frame.to_csv(tmp_path / "odd.csv", index=False)
     frame.to_parquet(tmp_path / "odd.parquet", index=False)
-    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", 100.0)
+    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", 100.0, create=True)
     result = run(command[0], tmp_path / "odd.parquet", *command[2:], "--ledger", ledger.path)
     assert_one_error(result, 2, "1 area labels cannot be kept as text")
     assert ledger.spent == 0 and not command[-1].exists()
@@ -814,14 +814,19 @@ def test_ledger_is_created_and_shown_with_entries_and_what_is_left(run, tmp_path
     assert code == 0 and "rho 2.5" in out and "no claims yet" in out
     ledger = pdp.PrivacyLedger(path)
     ledger.charge(0.5, label="smoking [2013]")
-    ledger.charge(0.25, label="diabetes", claim="conditional", population="north")
+    ledger.charge(0.25, label="diabetes", claim="conditional", part="north")
     code, out, _ = run("ledger", "show", path, "--delta", "1e-5")
     assert code == 0
     for words in ("smoking [2013]", "diabetes", "north", "everybody", "rho 0.75", "rho 1.75"):
         assert words in out
     assert "formal and conditional claims" in out
-    assert f"{round_up(pdp.epsilon_zcdp(0.75, 1e-5))} of what is spent" in out
+    for rho, words in ((2.5, "of the budget"), (0.75, "of what is spent")):
+        assert f"{round_up(pdp.epsilon_zcdp(rho, 1e-5))} {words}" in out
 
+    assert ledger.programme == "programme"
+    named = tmp_path / "named"
+    assert run("ledger", "create", named, "--rho", "1", "--programme", "Health survey")[0] == 0
+    assert pdp.PrivacyLedger(named).programme == "Health survey"
     assert_one_error(run("ledger", "create", path, "--rho", "9"), 2, "exists")
     assert_one_error(run("ledger", "show", tmp_path / "none"), 2, "there is no ledger")
     (tmp_path / "other").write_text("not a ledger")

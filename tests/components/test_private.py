@@ -303,7 +303,7 @@ def test_words_about_the_price_never_say_less(areas):
 
 def test_the_price_is_charged_before_the_noise_is_drawn(areas, tmp_path, monkeypatch):
     direct, _ = areas
-    ledger = pdp.PrivacyLedger(tmp_path / "l.ledger", rho=1.0)
+    ledger = pdp.PrivacyLedger(tmp_path / "l.ledger", rho=1.0, create=True)
     private_sigma_u(direct, rho=0.25, ledger=ledger, assumptions=PUBLIC)
     assert ledger.spent == 0.25
     entry = ledger.to_dataframe().iloc[0]
@@ -324,7 +324,7 @@ def test_the_price_is_charged_before_the_noise_is_drawn(areas, tmp_path, monkeyp
 
 def test_a_budget_that_does_not_suffice_stops_everything(areas, tmp_path, monkeypatch):
     direct, _ = areas
-    ledger = pdp.PrivacyLedger(tmp_path / "l.ledger", rho=0.1)
+    ledger = pdp.PrivacyLedger(tmp_path / "l.ledger", rho=0.1, create=True)
     drawn = []
     real = lattice._gaussian
 
@@ -358,7 +358,7 @@ def test_a_claim_below_opendps_own_price_stops_the_draw(areas, tmp_path, monkeyp
             raise AssertionError("drawn")
 
     direct, _ = areas
-    ledger = pdp.PrivacyLedger(tmp_path / "l.ledger", rho=1.0)
+    ledger = pdp.PrivacyLedger(tmp_path / "l.ledger", rho=1.0, create=True)
     monkeypatch.setattr(lattice, "_gaussian", lambda size: Dearer())
     with pytest.raises(RuntimeError, match="above the claim"):
         private_sigma_u(direct, rho=0.25, ledger=ledger, assumptions=PUBLIC)
@@ -379,7 +379,7 @@ def test_formal_route_from_records_to_a_release_with_one_total(tmp_path):
         design_factor=1.2,
     )
     budget = 0.5
-    ledger = pdp.PrivacyLedger(tmp_path / "l.ledger", rho=budget)
+    ledger = pdp.PrivacyLedger(tmp_path / "l.ledger", rho=budget, create=True)
     found = private_sigma_u(
         direct, rho=0.1 * budget, bounds=(0, 0.5), ledger=ledger, assumptions=PUBLIC
     )

@@ -406,7 +406,7 @@ def test_calibrating_again_starts_from_the_release_as_modelled(direct):
 
 
 def test_a_calibrated_release_is_charged_at_its_own_price(direct, tmp_path):
-    ledger = PrivacyLedger(tmp_path / "programme.ledger", 0.01)
+    ledger = PrivacyLedger(tmp_path / "programme.ledger", 0.01, create=True)
     calibrated = released(direct).calibrate(rho=0.01)
     calibrated.draw(ledger=ledger)
     assert ledger.spent == pytest.approx(0.01, rel=1e-9)
@@ -513,7 +513,7 @@ def test_tiny_targets_are_drawn_as_claimed_or_refused_before_any_charge(
             release.calibrate(**target, method=method)
         return
     calibrated = release.calibrate(**target, method=method)
-    ledger = PrivacyLedger(tmp_path / "budget.ledger", rho=1.0)
+    ledger = PrivacyLedger(tmp_path / "budget.ledger", rho=1.0, create=True)
     group = read_group(calibrated.draw(ledger=ledger), GROUP)
     assert 0 < ledger.spent < 1e-9 and ledger.spent == float(group["rho"])
     assert np.isfinite(group["theta_smoothed"]).all()

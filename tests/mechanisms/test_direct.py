@@ -98,7 +98,7 @@ def test_claim_is_conditional_without_a_source_of_the_sampling_variances(direct)
 def test_ledger_is_charged_before_the_noise_and_a_refusal_draws_nothing(
     monkeypatch, direct, tmp_path
 ):
-    ledger = PrivacyLedger(tmp_path / "programme.ledger", 0.7)
+    ledger = PrivacyLedger(tmp_path / "programme.ledger", 0.7, create=True)
     private_direct(direct, rho=0.5, ledger=ledger, assumptions=DECLARED)
     assert ledger.spent == pytest.approx(0.5, rel=1e-9) and ledger.spent <= 0.5
 
@@ -154,7 +154,7 @@ def test_unusable_inputs_name_areas_and_show_no_estimate(direct, tmp_path):
     bad["estimate"][0] = 1.5
     with pytest.raises(ValueError, match=r"^1 observed values lie outside the declared range$"):
         private_direct(bad, rho=0.5)
-    ledger = PrivacyLedger(tmp_path / "budget.ledger", 1.0, conditional=True)
+    ledger = PrivacyLedger(tmp_path / "budget.ledger", 1.0, conditional=True, create=True)
     with pytest.raises(ValueError, match="on the lattice"):
         private_direct(direct, rho=1e-32, ledger=ledger)
     assert ledger.spent == 0

@@ -195,7 +195,7 @@ def test_a_fit_is_needed_that_is_of_the_model_and_has_converged():
 
 
 def test_a_fit_that_cannot_be_used_costs_nothing(tmp_path):
-    ledger = PrivacyLedger(tmp_path / "budget.ledger", rho=1.0, conditional=True)
+    ledger = PrivacyLedger(tmp_path / "budget.ledger", rho=1.0, conditional=True, create=True)
     release = PrivateRelease(model(ACCEPTED["Laplace"]), S, bound="log-concave")
     with pytest.raises(ValueError, match="pass the fit as idata"):
         release.draw(ledger=ledger)
@@ -276,7 +276,7 @@ def test_a_fit_of_pm_sample_is_taken_on_either_stack():
 
 
 def test_a_second_draw_of_one_fit_is_refused_and_not_charged(tmp_path):
-    ledger = PrivacyLedger(tmp_path / "budget.ledger", rho=5.0, conditional=True)
+    ledger = PrivacyLedger(tmp_path / "budget.ledger", rho=5.0, conditional=True, create=True)
     built = model(ACCEPTED["Laplace"])
     release = PrivateRelease(built, S, idata=fit(draws_within()), bound="log-concave")
     release.draw(ledger=ledger)

@@ -174,7 +174,7 @@ def test_a_plan_is_never_drawn_nor_charged(table, tmp_path, target):
     planned = planned_release(table, sigma_u=0.03, assumptions=declared)
     if target is not None:
         planned = planned.calibrate(target)
-    ledger = PrivacyLedger(tmp_path / "budget.ledger", rho=10.0)
+    ledger = PrivacyLedger(tmp_path / "budget.ledger", rho=10.0, create=True)
     for given in ({}, {"ledger": ledger}, {"draws": 2}):
         with pytest.raises(ValueError, match="this is a plan, which holds no outcomes"):
             planned.draw(**given)

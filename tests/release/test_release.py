@@ -407,7 +407,7 @@ def test_the_ledger_is_charged_before_the_noise_and_a_refusal_draws_nothing(
 ):
     release = PrivateRelease(model, sensitivity, assumptions=BOTH)
     rho = float(release.guarantee["rho"])
-    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", 2.5 * rho)
+    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", 2.5 * rho, create=True)
     release.draw(ledger=ledger)
     release.draw(ledger=ledger)
     assert ledger.spent == pytest.approx(2 * rho)
@@ -420,6 +420,36 @@ def test_the_ledger_is_charged_before_the_noise_and_a_refusal_draws_nothing(
     conditional = PrivateRelease(model, sensitivity)
     with pytest.raises(ValueError, match=r"conditional"):
         conditional.draw(ledger=ledger)
+
+
+@pytest.mark.parametrize("mechanism", ["joint", "independent"])
+def test_a_draw_is_charged_by_area_where_the_ledger_has_cells(
+    model, sensitivity, tmp_path, mechanism
+):
+    release = PrivateRelease(model, sensitivity, mechanism=mechanism, assumptions=BOTH)
+    cells = pd.DataFrame({"region": AREA})
+    ledger = pdp.PrivacyLedger(tmp_path / "l", 100.0, create=True, cells=cells)
+    group = read_group(release.draw(ledger=ledger, cells="region", draws=2), GROUP)
+    name = "rho_respondent" if mechanism == "joint" else "rho_independent"
+    prices = group[name].to_series()
+    charged = ledger.spent_by("region")[AREA]
+    assert np.allclose(charged, prices, rtol=1e-12, atol=0) and (charged >= prices).all()
+    assert ledger.spent == prices.max() and prices.min() < prices.max()
+    for wrong, words in (({"cells": "area"}, "named 'area'"), ({"ledger": None}, "give the led")):
+        with pytest.raises(ValueError, match=words):
+            release.draw(**({"ledger": ledger, "cells": "region"} | wrong))
+    assert len(ledger.to_dataframe()) == 1
+
+
+@pytest.mark.parametrize("hidden", ["\u200b", "\x1b", "\u202e"])
+def test_a_text_of_the_record_holds_nothing_that_cannot_be_seen(model, sensitivity, hidden):
+    with pytest.raises(ValueError, match="source of assumption 'sigma_u' holds characters"):
+        PrivateRelease(model, sensitivity, assumptions=BOTH | {"sigma_u": f"the{hidden} report"})
+    unit = sensitivity.assign_attrs(unit=f"house{hidden}hold")
+    with pytest.raises(ValueError, match="the record's unit holds characters"):
+        _ = PrivateRelease(model, unit).guarantee
+    lines = PrivateRelease(model, sensitivity, assumptions=BOTH | {"sigma_u": " the\n report "})
+    assert read_record(lines.guarantee.attrs)["assumptions"]["sigma_u"] == "the report"
 
 
 def test_nothing_of_the_release_is_lost_when_the_tree_is_cut(model, sensitivity):
@@ -521,7 +551,7 @@ def test_a_release_is_not_copied_and_its_claim_cannot_be_set(model, sensitivity)
 
 
 def test_a_ledger_refuses_a_draw_after_one_that_it_does_not_hold(model, sensitivity, tmp_path):
-    ledger = PrivacyLedger(tmp_path / "programme.ledger", rho=1e6, conditional=True)
+    ledger = PrivacyLedger(tmp_path / "l", rho=1e6, conditional=True, create=True)
     release = PrivateRelease(model, sensitivity)
     release.draw()
     with pytest.raises(ValueError, match="drawn without a ledger"):

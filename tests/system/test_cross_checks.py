@@ -230,7 +230,7 @@ def test_a_ledger_of_releases_adds_up_as_the_libraries_compose_them(king_county,
     """Two outcomes about the same people, one with two draws and one with independent noise."""
     smoking, far_smoking = king_county("smoker")
     diabetes, far_diabetes = king_county("diabetes", "independent")
-    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", rho=10.0)
+    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", rho=10.0, create=True)
     smoking.draw(ledger=ledger, draws=2)
     diabetes.draw(ledger=ledger)
 
@@ -256,7 +256,7 @@ def test_a_ledger_of_releases_adds_up_as_the_libraries_compose_them(king_county,
 @given(st.lists(st.floats(0.3, 300.0), min_size=1, max_size=6))
 def test_any_charges_add_up_to_opendps_composition(tmp_path_factory, scales):
     folder = tmp_path_factory.mktemp("ledger")
-    ledger = pdp.PrivacyLedger(folder / "programme.ledger", rho=100.0)
+    ledger = pdp.PrivacyLedger(folder / "programme.ledger", rho=100.0, create=True)
     with _contrib():
         measurements = [opendp_gaussian(2, scale) for scale in scales]
         composed = opendp_composition(measurements)
@@ -280,7 +280,7 @@ def test_a_ledger_and_opendps_filter_stop_at_the_same_charge(tmp_path):
             dp.zero_concentrated_divergence(),
         )
         queryable = dp.c.make_privacy_filter(odometer, d_in=distance, d_out=budget)([0.0] * 3)
-    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", rho=budget)
+    ledger = pdp.PrivacyLedger(tmp_path / "programme.ledger", rho=budget, create=True)
     for _ in range(3):
         queryable(measurement)
         ledger.charge(price, label="release")

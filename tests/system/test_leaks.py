@@ -214,7 +214,7 @@ def test_scan_finds_estimates_in_a_file_that_holds_them(tmp_path, suffix):
 
 def test_ledger_file_holds_no_estimate(tmp_path):
     looks = traces(ESTIMATE, posterior_mean(ESTIMATE))
-    ledger = PrivacyLedger(tmp_path / "budget.db", rho=1000.0)
+    ledger = PrivacyLedger(tmp_path / "budget.db", rho=1000.0, create=True)
     release_of(ESTIMATE, DECLARED).draw(ledger=ledger)
     assert ledger.spent > 0
     assert not found(looks, tmp_path)
@@ -287,7 +287,7 @@ def failing_calls(folder):
     """Calls that fail between the estimates and the file, by what they say."""
     good, release = direct_of(ESTIMATE), release_of(ESTIMATE)
     idata = release.draw()
-    small = PrivacyLedger(folder / "small.db", rho=1e-6, conditional=True)
+    small = PrivacyLedger(folder / "small.db", rho=1e-6, conditional=True, create=True)
     s = SENSITIVITY.copy()
     s[2] = np.nan
     bad_variance = good.assign(variance=good["variance"] - good["variance"][4])
