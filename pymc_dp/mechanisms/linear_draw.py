@@ -117,23 +117,27 @@ class LatentPlan:
 
     def _operator_norm(self) -> float:
         """Largest singular value of S, to a few percent (its use allows a factor of two)."""
-        from scipy.sparse.linalg import LinearOperator, eigsh
+        from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
         k = self.cross.shape[1]
-        if k < 3:
-            return float(np.sqrt((self.norm**2).sum()))
+        frobenius = float(np.sqrt((self.norm**2).sum()))  # never below it
+        if k < 3 or frobenius == 0:
+            return frobenius
 
         def square(v: Array) -> Array:
             return np.asarray(self.cross.T @ self.factor.solve(self.cross @ v.ravel()))
 
         start = np.random.default_rng(1).uniform(1.0, 2.0, k)
-        [value] = eigsh(
-            LinearOperator((k, k), matvec=square, dtype=float),
-            k=1,
-            tol=1e-2,
-            v0=start,
-            return_eigenvectors=False,
-        )
+        try:
+            [value] = eigsh(
+                LinearOperator((k, k), matvec=square, dtype=float),
+                k=1,
+                tol=1e-2,
+                v0=start,
+                return_eigenvectors=False,
+            )
+        except ArpackError:  # did not converge, or S is too close to zero
+            return frobenius
         return max(math.sqrt(max(float(value), 0.0)), float(self.norm.max()))
 
     def statistic(self, y: Array) -> Array:

@@ -164,12 +164,12 @@ def build_record(**facts: Any) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        If a text, such as the name of the unit, is blank or holds characters that cannot be seen.
+        If a text, such as the name of the unit, holds characters that cannot be seen.
     """
     texts = {
         name: plain_text(fact, f"the record's {name}")
         for name, fact in facts.items()
-        if isinstance(fact, str)
+        if isinstance(fact, str) and fact
     }
     return {
         "schema_version": SCHEMA_VERSION,

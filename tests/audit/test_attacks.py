@@ -2,8 +2,10 @@
 
 The noise comes from the operating system and cannot be seeded, so every test that draws has its
 chance of a false alarm in a comment. Where a bound must stay below the claim, the audit's own
-confidence is 1 - 1e-5: it exceeds a true claim with a probability of at most 1e-5. Where it must
-exceed something, the normal approximation of its distribution says how often it does not.
+confidence is 1 - 1e-8: it exceeds a true claim with a probability of at most 1e-8, and by far less
+in fact, as each of two error rates has its share. Where it must exceed something, the normal
+approximation of its distribution, from 400 audits of seeded Gaussian scores, says how often it does
+not: six standard errors are 1e-9.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from pymc_dp.audit.samplers import lattice_values, published_values
 from pymc_dp.mechanisms import fay_herriot
 
 MECHANISMS = ["joint", "independent"]
-SURE = 1 - 1e-5
+SURE = 1 - 1e-8
 AREA = ["north", "east", "south", "west", "middle"]
 VARIANCE = np.array([2e-4, 4e-4, 8e-4, 1.2e-3, 2e-3])
 
@@ -96,9 +98,7 @@ def with_noise_scaled(target, sample, factor):
 # --- many releases of two neighbouring data sets ---------------------------------------------
 
 
-# With n = 2,667 scores for the bound and mu = 2 the error rates are about 0.16; Phi^-1 of one has
-# standard error 0.029, and its bound at error 2.5e-6 takes 4.6 of these off. So mu_lower is
-# 2 - 0.27 +- 0.041: it misses 70 %, 1.4, by 8 standard errors.
+# mu = 2 gives mu_lower of 1.65 +- 0.044: it misses 65 %, 1.3, by 8 standard errors.
 def test_many_releases_show_most_of_the_claim_and_no_more(either):
     target, sample = either
     got = audit_pair(target, sampler=sample, draws=4_000, confidence=SURE)
@@ -106,21 +106,22 @@ def test_many_releases_show_most_of_the_claim_and_no_more(either):
     assert got.mu == pytest.approx(math.sqrt(2 * float(g["rho"])), rel=1e-12)
     assert 1.8 < got.mu < 2.4
     assert got.passed
-    assert 0.7 <= got.reached <= 1
+    assert 0.65 <= got.reached <= 1
     assert 0 < got.epsilon_lower_any < got.epsilon_lower < got.epsilon
     assert got.epsilon == pytest.approx(float(g["epsilon"].sel(delta=1e-6)))
     assert got.claim == g["rho"].attrs["claim"]
 
 
-# As above, n = 2,000 and mu = 1.8 by calibration: 1.8 - 0.30 +- 0.046 against 1.26.
+# As above, and mu = 1.8 by calibration: 1.50 +- 0.038 against 1.17, 8 standard errors. The digits
+# give nothing away, so that their bound would have to reach 1 from below 0.
 @pytest.mark.parametrize(
     ("mechanism", "method"), [("joint", "temper"), ("joint", "noise"), ("independent", "scale")]
 )
 def test_calibrated_releases_survive_with_most_of_their_claim(releases, mechanism, method):
     target = releases[mechanism][0].calibrate(rho=1.8**2 / 2, method=method)
-    got = audit_pair(target, draws=3_000, confidence=SURE)
+    got = audit_pair(target, draws=5_000, confidence=SURE)
     assert got.mu == pytest.approx(1.8, rel=1e-6)
-    assert got.passed and got.reached >= 0.7
+    assert got.passed and got.reached >= 0.65
     assert lattice_test(target, draws=200).passed
 
 
@@ -146,19 +147,18 @@ def test_the_attack_looks_along_the_log_likelihood_ratio(mechanism, method):
         assert float(target.guarantee[name][j]) == pytest.approx(rho, rel=1e-7)
 
 
-# As above: mu is 1.73 in the middle, the bound 1.73 - 0.26 +- 0.04 against 1.21.
+# As above: mu is 1.73 in the middle, the bound 1.39 +- 0.044 against 1.04, 8 standard errors.
 @pytest.mark.parametrize("area", ["north", "middle"])
 def test_an_area_published_alone_shows_what_its_record_pays_in_the_whole(joint, area):
     target, sample = joint
     got = audit_pair(target, published=area, sampler=sample, draws=4_000, confidence=SURE)
     rho = float(target.guarantee["rho_area"][AREA.index(area)])
     assert got.mu == pytest.approx(math.sqrt(2 * rho), rel=1e-12)
-    assert got.passed and got.reached >= 0.7
+    assert got.passed and got.reached >= 0.6
 
 
-# The claim is 1.27. The same draws are asked twice: at 1 - 1e-5 the bound stays below the claim, at
-# 0.95 it reaches 70 %: n = 2,000 and error rates of 0.26 make it 1.27 - 0.14 +- 0.043 against 0.89,
-# which it misses by 5 standard errors (3e-7).
+# The claim is 1.27. The same draws are asked twice: at 1 - 1e-8 the bound stays below the claim, at
+# 0.95 it reaches 70 %: 1.17 +- 0.036 against 0.89, 7.5 standard errors.
 def test_king_county_smoking_survives_with_seventy_percent_at_95_percent_confidence(shared):
     t = pd.read_csv(shared / "data" / "brfss_king_county_area_table.csv")
     t = t[(t.domain == "hra") & (t.outcome == "smoker")]
@@ -170,14 +170,14 @@ def test_king_county_smoking_survives_with_seventy_percent_at_95_percent_confide
     target = pdp.PrivateRelease(pdp.fay_herriot(direct, sigma_u=0.04), sensitivity)
     sample = remembered(published_values(target.specification))
     strict, usual = (
-        audit_pair(target, sampler=sample, draws=3_000, confidence=c) for c in (SURE, 0.95)
+        audit_pair(target, sampler=sample, draws=4_500, confidence=c) for c in (SURE, 0.95)
     )
     assert "Vashon Island" in strict.attack
     assert strict.passed
     assert usual.reached >= 0.7
 
 
-# The true mu is 4, against a claim of 2: error rates of about 0.023, a bound of 3.5 +- 0.07.
+# The true mu is 4, against a claim of 2: a bound of 3.4 +- 0.07, 11 standard errors above 2.6.
 def test_half_the_standard_deviation_is_caught(either):
     half = with_noise_scaled(*either, 0.5)
     got = audit_pair(either[0], sampler=half, draws=4_000, confidence=SURE)
@@ -185,7 +185,7 @@ def test_half_the_standard_deviation_is_caught(either):
     assert got.mu_lower > 1.3 * got.mu
 
 
-# True mu of 1.73 and 2.14, bounds of about 1.47 and 1.87, against claims below 0.9.
+# True mu of 1.73 and 2.14, bounds of 1.40 and 1.78 (+- 0.044), against claims below 0.9.
 def test_a_claim_from_another_areas_variance_is_caught(joint):
     target, sample = joint
     post, s = target.specification.law.posterior, target.specification.sensitivity
@@ -206,7 +206,8 @@ def test_a_claim_from_another_areas_variance_is_caught(joint):
     assert audit("north").passed and not noisier.passed
 
 
-# The release claims for variances that the sampler gives to other areas: mu is 6 in truth.
+# The release claims 1.73 for variances that the sampler gives to other areas: mu is 6 in truth, and
+# its bound 3.6 +- 0.1.
 def test_a_sampler_with_the_variances_of_areas_exchanged_is_caught(joint):
     target, _ = joint
     exchanged = release(
@@ -317,16 +318,17 @@ def test_a_gaussian_mechanism_passes_the_bounds_of_one_release_as_often_as_they_
         assert chance[epsilons > float(pdp.epsilon(mu**2 / 2, delta))].sum() <= error
 
 
-# With an exact Gaussian, 1,250 guesses of 5,000 areas and mu = 1: 1,206 right ones refute mu = 1.
-# A true claim sees so many with probability 2e-38, half the standard deviation fewer with 5e-8
-# (binomial); 4.5 standard errors below its mean count the bound is still 0.43.
+# With an exact Gaussian, 1,500 guesses of 6,000 areas and mu = 1: 1,447 right ones refute mu = 1.
+# A true claim, where about 1,281 are right, sees so many with probability 9e-46; half the standard
+# deviation (about 1,478, from 40 audits) fewer with 1e-8 (binomial). Six standard errors below its
+# mean count the bound is still 0.44.
 def test_one_release_stays_below_the_claim_and_half_the_deviation_is_caught():
     """Records pay mu = 1 in one half of the areas and less than that in the other."""
-    variance = np.linspace(2e-4, 2e-3, 5_000)
-    target = release(variance=variance, sensitivity=np.sqrt(variance) * np.tile([1.0, 0.5], 2_500))
+    variance = np.linspace(2e-4, 2e-3, 6_000)
+    target = release(variance=variance, sensitivity=np.sqrt(variance) * np.tile([1.0, 0.5], 3_000))
     sample = published_values(target.specification)
     got = audit_one_release(target, mu=1.0)
-    assert got.draws == 1 and got.attack == "5000 areas as canaries, 1250 guessed"
+    assert got.draws == 1 and got.attack == "6000 areas as canaries, 1500 guessed"
     assert got.passed
     assert got.mu_lower > 0.4
     caught = audit_one_release(target, mu=1.0, sampler=with_noise_scaled(target, sample, 0.5))

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from factories.chance import assert_gaussian
 
 import pymc_dp as pdp
 from pymc_dp.components.private import (
@@ -233,9 +234,8 @@ def test_noise_has_mean_zero_and_the_stated_standard_deviation(areas):
     noise = np.array([float(f["between_variance"]) for f in found])
     noise -= moment(direct, np.ones((len(table), 1)))
     sd = float(found[0]["noise_sd"])
-    # Four standard errors each: a chance alarm has probability about 1e-4.
-    assert abs(noise.mean()) < 4 * sd / math.sqrt(n)
-    assert abs(noise.std() / sd - 1) < 4 / math.sqrt(2 * n)
+    # A false alarm in 1e-8 of runs; two equal values on the lattice of 2^-50 sd, in 2e-11.
+    assert_gaussian(noise[:, None], 0.0, sd**2)
     assert len(set(noise)) == n
 
 

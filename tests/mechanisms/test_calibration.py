@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from factories.chance import assert_gaussian
 from factories.fay_herriot import build, problems
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -368,17 +369,12 @@ def test_calibrated_release_says_what_was_done_and_draws(direct, method, mechani
 @pytest.mark.parametrize("method", METHODS)
 def test_calibrated_draws_have_the_moments_of_their_law(direct, method):
     calibrated = released(direct).calibrate(rho=1e-3, method=method)
-    n = 3_000
-    theta = read_group(calibrated.draw(draws=n), GROUP)["theta"].values[0]
+    theta = read_group(calibrated.draw(draws=3_000), GROUP)["theta"].values[0]
     law = calibrated.specification.law
     N = noise_covariance(law)
     sd = np.sqrt(np.diag(N))
     mean = law.posterior.mean(direct["estimate"].values)
-    # 4 standard errors; 20 comparisons a method: a chance alarm about once in 250 runs of all.
-    assert (np.abs(theta.mean(axis=0) - mean) < 4 * sd / math.sqrt(n)).all()
-    centred = theta - mean
-    error = np.sqrt((np.outer(sd**2, sd**2) + N**2) / n)
-    assert (np.abs(centred.T @ centred / n - N) < 4 * error).all()
+    assert_gaussian(theta, mean, N)  # a false alarm in 1e-8 of runs
     np.testing.assert_allclose(calibrated.guarantee["posterior_sd"], sd, rtol=1e-9)
 
 

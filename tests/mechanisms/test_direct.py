@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from factories.chance import assert_gaussian
 
 import pymc_dp.mechanisms.direct as module
 from pymc_dp import BudgetExceeded, PrivacyLedger, fay_herriot
@@ -38,9 +39,7 @@ def test_noise_has_the_stated_mean_and_variance_in_every_area(direct):
     got = private_direct(direct, rho=rho)
     error = (noisy - direct["estimate"].values)[:, [0, 1, 3]]
     want = np.array([0.01, 0.05, 0.02]) ** 2 / (2 * rho)
-    # 4.5 standard errors of 300 values, 6 comparisons: a chance alarm about once in 25,000 runs.
-    assert (np.abs(error.mean(axis=0)) < 4.5 * np.sqrt(want / n)).all()
-    assert (np.abs(error.var(axis=0) / want - 1) < 4.5 * np.sqrt(2 / n)).all()
+    assert_gaussian(error, np.zeros(3), np.diag(want))  # a false alarm in 1e-8 of runs
     # The public grid adds at most (1/100)^2 / 12 of the smallest noise variance.
     np.testing.assert_allclose(got["noise_variance"].values[[0, 1, 3]], want, rtol=1e-5)
     np.testing.assert_allclose(
@@ -85,7 +84,9 @@ def test_result_holds_no_estimate_and_says_that_what_follows_is_free(direct):
     assert record["claim"] == "formal" and record["unit"] == "household"
     assert record["mechanism"] == "noisy-direct" and record["assumptions"] == DECLARED
     assert np.isnan(result["estimate"][2]) and np.isnan(result["variance"][2])
-    assert not (result["estimate"] == direct["estimate"]).any()
+    # One noisy value may meet the estimate on the publishing grid, by chance 0.004 where the noise
+    # is smallest; all three do so in 7e-9 of runs.
+    assert not result["estimate"].equals(direct["estimate"])
     assert not any(str(v) in str(result.attrs) for v in (0.123, 0.234, 0.345))
 
 

@@ -321,6 +321,19 @@ def test_a_draw_of_the_target_errs_by_less_than_it_pays_for(r, k, power, seed):
 # --- signs ---
 
 
+@pytest.mark.parametrize("entries", [0, 1, 40])
+def test_the_operator_norm_is_right_to_a_factor_of_two_for_any_matrix(entries):
+    """ARPACK refuses a matrix without entries."""
+    rng = np.random.default_rng(entries)
+    cross = np.zeros((6, 8))
+    cross.flat[rng.choice(48, entries, replace=False)] = rng.normal(size=entries)
+    factor = factorise(sp.csc_array(np.eye(6)))
+    plan = LatentPlan(factor, sp.csc_array(cross), sp.csr_array((1, 6)), np.zeros(1), 1.0)
+    norm = np.linalg.norm(cross, 2)
+    assert norm / 2 <= plan._operator_norm() <= 2 * norm
+    assert SPACING < plan.slack < np.inf
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 8), st.integers(1, 10), st.integers(0, 2**32 - 1))
 def test_the_worst_signs_are_the_worst_corner(rows, entries, seed):

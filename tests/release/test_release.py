@@ -119,9 +119,11 @@ def test_draws_are_near_the_posterior_and_differ(model, sensitivity, direct):
     theta = read_group(release.draw(draws=400), GROUP)["theta"].values[0]
     simulated = release.simulate(4000, random_seed=1).values[0]
     sd = release.guarantee["posterior_sd"].values
+    # Two draws are equal in an area, on a grid of a hundredth of sd, in 0.3 % of pairs; in all five
+    # areas, for some of 80,000 pairs, in 2e-8 of runs.
     assert len(np.unique(theta, axis=0)) == 400
-    # 4 standard errors of 400 and 4,000 draws.
-    assert (np.abs(theta.mean(0) - simulated.mean(0)) < 4 * sd * (1 / 20 + 1 / 63)).all()
+    # The difference has a standard error of 0.0525 sd: 7.5 of them, in one of five areas, 4e-13.
+    assert (np.abs(theta.mean(0) - simulated.mean(0)) < 6 * sd * (1 / 20 + 1 / 63)).all()
 
 
 def test_simulated_draws_follow_the_seed_and_say_that_they_are_not_private(model, sensitivity):

@@ -252,7 +252,9 @@ def test_seeds_of_the_process_do_not_fix_a_draw_and_no_draw_moves_them(mechanism
         release = release_of(ESTIMATE, DECLARED, mechanism=mechanism)
         drawn.append(release.draw()["private_release"]["theta"].values)
         assert np.array_equal(np.random.get_state()[1], before)  # noqa: NPY002
-    assert (drawn[0] != drawn[1]).all()
+    # One area of two independent draws meets on the publishing grid in up to 0.3 % of runs, all
+    # nine in less than 1e-20.
+    assert not np.array_equal(drawn[0], drawn[1])
 
 
 # What people see ----------------------------------------------------------------------------
