@@ -503,8 +503,7 @@ def test_an_existing_target_is_refused_before_the_draw_and_the_charge(
         (["--declare", "weights= "], "--declare weights= needs its source in words"),
         (
             ["--ledger", "none.ledger"],
-            "start a new programme: pymc-dp ledger "
-            "create none.ledger --rho BUDGET",
+            "start a new programme: pymc-dp ledger create none.ledger --rho BUDGET",
         ),
         (["--formula", "~ x"], "--formula '~ x' names columns: give their file with --covariates"),
         (
