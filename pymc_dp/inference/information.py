@@ -133,7 +133,7 @@ def read_information(release: Any) -> Information:
             raise ValueError("nothing was released yet: draw() first")
         return _from_group(release.released)
     group = containers.release_group(release)
-    return _from_direct(group) if "noise_variance" in group else _from_group(group)
+    return _from_direct(group) if "estimate" in group else _from_group(group)
 
 
 def sampling_variances(information: Information, given: Any) -> tuple[Array, str]:
@@ -200,36 +200,62 @@ def _labelled(given: Any, area: tuple[str, ...]) -> Array:
 def _from_group(group: xr.Dataset) -> Information:
     """The group of a release, in memory or from a file."""
     record = read_record(group.attrs)
-    missing = [v for v in ("information_own", "information_h") if v not in group]
-    if missing:
+    if "information_own" in group and "information_h" in group:
+        K, h = _kept(group)
+    elif "noisy_direct" in group and "noise_variance" in group:
+        K = direct_information(np.asarray(group["noise_variance"].values, dtype=float))
+        y = group["noisy_direct"].transpose(..., "area").values
+        h = np.where(K.own > 0, K.own * y, 0.0)
+    else:
         raise ValueError(
-            f"the release keeps no {name_some(missing)}: it was not drawn, is no release of "
-            "estimates by area, or what it was made from is not public"
+            "the release keeps no information_own and information_h: it was not drawn, is no "
+            "release of estimates by area, or something that it was made from was not declared "
+            "public"
         )
-    area = tuple(map(str, group["area"].values))
-    h = group["information_h"].transpose(..., "area").values
-    own = np.asarray(group["information_own"].values, dtype=float)
-    shared, sign = np.empty((own.size, 0)), np.empty(0)
-    if "information_shared" in group:
-        shared = group["information_shared"].transpose("area", ...).values
-        sign = np.ones(shared.shape[1])
-    if "information_sign" in group:
-        sign = np.asarray(group["information_sign"].values, dtype=float)
-    K = InformationMatrix(own, np.asarray(shared, dtype=float), sign)
     draws = int(np.prod(h.shape[:-1], dtype=int))
     D = None
     if "sampling_variance" in group:
         D = np.nan_to_num(np.asarray(group["sampling_variance"].values, dtype=float))
     information = Information(
-        area=area,
+        area=tuple(map(str, group["area"].values)),
         K=K.scaled(draws) if draws > 1 else K,
         h=np.asarray(h.reshape(draws, -1).sum(axis=0), dtype=float),
         sampling_variance=D,
         public=D is not None,
         bounds=_range(record.get("bounds")),
-        facts={name: record[name] for name in ("mechanism", "unit", "draws") if name in record},
+        facts=_facts(record) | _working(group, D),
     )
     return _checked(information)
+
+
+def _kept(group: xr.Dataset) -> tuple[InformationMatrix, Array]:
+    """K of one draw and the statistics, (..., m), as a group keeps them."""
+    own = np.asarray(group["information_own"].values, dtype=float)
+    shared = np.empty((own.size, 0))
+    if "information_shared" in group:
+        shared = np.asarray(group["information_shared"].transpose("area", ...).values, dtype=float)
+    sign = np.ones(shared.shape[1])
+    if "information_sign" in group:
+        sign = np.asarray(group["information_sign"].values, dtype=float)
+    h = group["information_h"].transpose(..., "area").values
+    return InformationMatrix(own, shared, sign), h
+
+
+def _working(group: xr.Dataset, D: Array | None) -> dict[str, float]:
+    """The working sigma_u, from the weights of direct estimates where the draw is as modelled."""
+    if D is None or "propagation_own" not in group:
+        return {}
+    gamma = np.asarray(group["propagation_own"].values, dtype=float)
+    told = (D > 0) & (gamma < 1)
+    if not told.any():
+        return {}
+    A = gamma[told] * D[told] / (1 - gamma[told])
+    return {"sigma_u": float(np.sqrt(np.median(A)))} if np.ptp(A) <= 1e-6 * A.max() else {}
+
+
+def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a record goes with what is concluded from the release."""
+    return {name: record[name] for name in ("mechanism", "unit", "claim_words") if name in record}
 
 
 def _from_direct(noisy: xr.Dataset) -> Information:
@@ -247,7 +273,7 @@ def _from_direct(noisy: xr.Dataset) -> Information:
         sampling_variance=np.nan_to_num(total - noise),
         public=kinds.get("sampling_variance") == "fixed",
         bounds=_range(declared_bounds({**noisy["estimate"].attrs, **noisy.attrs})),
-        facts={name: record[name] for name in ("mechanism", "unit", "draws") if name in record},
+        facts=_facts(record),
     )
     return _checked(information)
 
@@ -322,11 +348,18 @@ def _together(first: Information, second: Information) -> Information:
         sampling_variance=D,
         public=public,
         bounds=first.bounds or second.bounds,
-        facts={
-            "mechanism": f"{first.facts.get('mechanism')} and {second.facts.get('mechanism')}",
-            "unit": first.facts.get("unit", second.facts.get("unit")),
-        },
+        facts=_both(first.facts, second.facts),
     )
+
+
+def _both(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of two releases: said once where they agree, one after the other else."""
+    found = {}
+    for name in ("mechanism", "unit", "claim_words"):
+        told = [facts[name] for facts in (first, second) if name in facts]
+        if told:
+            found[name] = " and ".join(dict.fromkeys(told))
+    return found
 
 
 def _common_variance(

@@ -215,6 +215,8 @@ def release_posterior(
         "inference_library_version": __version__,
         "sampler": "exact and independent, sigma_u by quadrature",
         "privacy": words,
+        "release": str(information.facts.get("mechanism", "unknown")),
+        "claim_of_release": str(information.facts.get("claim_words", "unknown")),
         "formula": formula,
         "prior_sigma_u": sigma.words,
     }

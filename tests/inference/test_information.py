@@ -178,7 +178,7 @@ def broken(group, name, position, value):
         (lambda g: broken(g, "information_h", (0, 1, 3), 1.0), "statistic without information"),
         (lambda g: broken(g, "information_sign", 0, 0.5), "must be 1 or -1"),
         (lambda g: g.assign_coords(area=["a", "b", "a", "c"]), "more than once: a"),
-        (lambda g: g.drop_vars("information_h"), "keeps no information_h"),
+        (lambda g: g.drop_vars("information_h"), "keeps no information_own and inf"),
         (lambda g: g.drop_attrs(), "not a release of pymc_dp"),
         (lambda g: [], "at least one"),
     ],
