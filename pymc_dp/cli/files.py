@@ -19,6 +19,7 @@ import xarray as xr
 from scipy.special import ndtri
 
 from pymc_dp import containers
+from pymc_dp._files import new_file
 from pymc_dp.cli.input import PICTURES
 from pymc_dp.cli.words import one_line
 from pymc_dp.publish.allow_list import with_zeros
@@ -109,7 +110,7 @@ def write_table(group: xr.Dataset, path: Path) -> None:
         half = ndtri((1 + PROB) / 2) * group["theta_smoothed_sd"].values
         columns |= {"smoothed": smoothed, "lower": smoothed - half, "upper": smoothed + half}
     digits = max(record["publishing_decimals"], 0)
-    with path.open("x", encoding="utf-8", newline="") as file:
+    with new_file(path) as hidden, hidden.open("x", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(["area", *columns, "claim"])
         for area, *values in zip(group["area"].values, *columns.values(), strict=True):
@@ -156,8 +157,8 @@ def picture(group: xr.Dataset, n: xr.DataArray) -> dict[str, bytes] | str:
 def write_pictures(drawn: dict[str, bytes], folder: Path) -> list[Path]:
     """Write pictures to new files."""
     for name, content in drawn.items():
-        with (folder / name).open("xb") as file:
-            file.write(content)
+        with new_file(folder / name) as hidden:
+            hidden.write_bytes(content)
     return [folder / name for name in drawn]
 
 

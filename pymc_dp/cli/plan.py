@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pymc_dp._checks import name_some, round_up
+from pymc_dp._files import new_file
 from pymc_dp.cli.input import check_model, check_new, check_suffix, declarations
 from pymc_dp.cli.output import console, epsilon_words, load_pymc, show_guarantee, step
 from pymc_dp.cli.records import (
@@ -136,7 +137,7 @@ def write_plans(plans: Sequence[Plan], areas: xr.Dataset, path: Path) -> None:
     from pymc_dp.record.figures import record_price
 
     known = areas[["n", "n_units", "n_eff", "variance"]].to_dataframe()
-    with path.open("x", encoding="utf-8", newline="") as file:
+    with new_file(path) as hidden, hidden.open("x", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         for number, planned in enumerate(plans):
             guarantee = planned.release.guarantee
