@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 INK = "#010203"  # becomes the colour of the page's text, on light and on dark
 SIZE = (5.0, 3.4)  # inches; small, so that letters stay legible on a telephone
-MANY = 300  # beyond so many dots they are small
+MANY = 300  # more dots than this are small
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What a page puts between ``<svg>`` and ``</svg>``, beside a title and a description.
+    """What a page puts between ``<svg>`` and ``</svg>``, with a title and a description.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ def attack_picture(mu: float) -> Picture:
 
 
 def price_picture(price: Array, whole: float) -> Picture:
-    """Draw the prices of areas, dearest first, and that of the whole release.
+    """Draw the prices of areas, most costly first, and that of the whole release.
 
     Parameters
     ----------
@@ -92,6 +92,8 @@ def price_picture(price: Array, whole: float) -> Picture:
     -------
     Picture
     """
+    from matplotlib.ticker import MaxNLocator
+
     figure, ax = _axes()
     few = price.size <= MANY
     ax.axhline(whole, color=VERMILLION, linewidth=1.5)
@@ -107,7 +109,9 @@ def price_picture(price: Array, whole: float) -> Picture:
     ax.set_ylim(low / 1.3, whole * (whole / low) ** 0.15)
     margin = 0.02 * price.size
     ax.set_xlim(1 - margin, price.size + margin)
-    ax.set_xlabel("areas, dearest first")
+    ticks = MaxNLocator(nbins=6, integer=True).tick_values(1, price.size)
+    ax.set_xticks([1, *ticks[(ticks > 1) & (ticks <= price.size)]])  # nobody is at rank 0
+    ax.set_xlabel("areas, most costly first")
     ax.set_ylabel("price \N{GREEK SMALL LETTER RHO} (zCDP)")
     return _svg(figure, "prices")
 

@@ -50,7 +50,7 @@ def _environment() -> Environment:
     return environment
 
 
-def power(delta: float, digits: int = 1) -> str:
+def power(delta: float) -> str:
     """Write a small probability.
 
     Examples
@@ -58,7 +58,7 @@ def power(delta: float, digits: int = 1) -> str:
     >>> power(1e-06)
     '1e-6'
     """
-    return np.format_float_scientific(delta, trim="-", exp_digits=digits)
+    return np.format_float_scientific(delta, trim="-", exp_digits=1)
 
 
 def _percent(share: float) -> str:

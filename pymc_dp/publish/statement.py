@@ -21,6 +21,7 @@ from pymc_dp.publish.allow_list import public_part, with_zeros
 from pymc_dp.publish.pictures import attack_picture, price_picture, rdp_picture
 from pymc_dp.publish.rendering import render
 from pymc_dp.record.claims import ASSUMPTIONS, mechanism_words, read_record
+from pymc_dp.record.figures import DRAWN_NAMES, record_price, released_name
 
 DELTA = 1e-6  # where one epsilon has to stand for all
 RATES = (0.01, 0.05)  # false positive rates of attacks
@@ -43,7 +44,7 @@ def write_statement(idata: Any, path: str | os.PathLike[str], *, conditional: bo
         A new file (``.html``) in an existing folder.
     conditional : bool
         Write also a claim that treats the variance components as fixed. The word "conditional"
-        then stands beside every figure of the page.
+        then stands at every figure of the page.
 
     Raises
     ------
@@ -106,10 +107,10 @@ def statement_html(idata: Any, *, conditional: bool = False) -> str:
     str
     """
     group = containers.release_group(idata)
-    planned = "theta" not in group and "created_at" not in group.attrs
+    planned = "created_at" not in group.attrs and not DRAWN_NAMES.keys() & set(group)
     public = public_part(with_zeros(group) if planned else group, conditional=conditional)
     # Zeros or the draw: neither belongs on the page, so that no figure of it can.
-    public = public.drop_vars(["theta", "theta_smoothed"], errors="ignore")
+    public = public.drop_vars(DRAWN_NAMES, errors="ignore")
     return render("statement.html.j2", **_names(public, planned=planned))
 
 
@@ -134,6 +135,7 @@ def _names(public: xr.Dataset, *, planned: bool) -> dict[str, Any]:
         "plugged_in": [name for name, kind in parts if kind != "fixed"]
         + list(record.get("undeclared", [])),
         "target": record.get("target", "theta"),
+        "released": released_name(record),
         "unit": record.get("unit", "record"),
         "areas": public.sizes["area"],
         "draws": record["draws"],
@@ -197,14 +199,13 @@ def _attack(public: xr.Dataset) -> dict[str, Any]:
 
 def _by_area(public: xr.Dataset, record: dict[str, Any]) -> dict[str, Any] | None:
     """Price of the whole release for a unit of each area; None if it may not be published."""
-    names = {"joint": "rho_respondent", "independent": "rho_independent"}
-    name = names.get(record.get("mechanism", ""))
-    if name not in public:
+    try:
+        price = record_price(public, record).to_series()
+    except KeyError:
         return None
-    price = public[name].to_series()
-    dearest = np.argsort(-price.to_numpy(), kind="stable")
-    price = price.iloc[dearest]
-    alone = public["epsilon_area"].isel(delta=_nearest(public["delta"].values)).values[dearest]
+    order = np.argsort(-price.to_numpy(), kind="stable")
+    price = price.iloc[order]
+    alone = public["epsilon_area"].isel(delta=_nearest(public["delta"].values)).values[order]
     advantage = np.asarray(privacy.advantage(price.to_numpy()))
     rows = [
         {"area": area, "rho": rho, "advantage": a, "epsilon": epsilon}
@@ -221,9 +222,9 @@ def _by_area(public: xr.Dataset, record: dict[str, Any]) -> dict[str, Any] | Non
     if _drawable(public) and paid.size > 1:
         found |= {
             "picture": price_picture(paid.to_numpy(), public["rho"].item()),
-            "dearest": rows[0],
+            "most": rows[0],
             "middle": np.quantile(paid, 0.5, method="higher"),
-            "cheapest": rows[paid.size - 1],
+            "least": rows[paid.size - 1],
         }
     return found
 
@@ -235,6 +236,7 @@ def _intervals(public: xr.Dataset, *, calibrated: bool) -> dict[str, Any]:
         "half_width": None,
         # A calibrated release is no draw from the posterior of the data.
         "two_sigma": "posterior_sd" in public and not calibrated,
+        "direct_intervals": {"noise_variance", "sampling_variance"} <= set(public),
     }
     if "theta_smoothed_sd" in public:
         half = Z[90] * public["theta_smoothed_sd"].values

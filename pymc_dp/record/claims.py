@@ -33,7 +33,7 @@ PUBLIC_INPUTS = {"covariates": "the covariates", "beta_prior": "the prior of the
 CONDITIONAL = "conditional (treating the variance components as fixed)"
 NEIGHBOURS = (
     "one unit's outcomes are replaced by any other values in the declared range; weights, area "
-    "membership, the universe and who answered stay"
+    "membership, the universe and who answered remain unchanged"
 )
 
 
@@ -174,7 +174,7 @@ def build_record(**facts: Any) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "neighbours": NEIGHBOURS,
-        "pure_epsilon": "none: the likelihood ratio of a Gaussian draw is unbounded",
+        "pure_epsilon": "none, because the likelihood ratio of a Gaussian draw is unbounded",
         "versions": {"pymc_dp": __version__}
         | {name: _version(name) for name in ("pymc", "opendp", "numpy")},
         **facts,

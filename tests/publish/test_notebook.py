@@ -184,7 +184,7 @@ def test_figures_are_those_of_the_guarantee_rounded_up(mechanism) -> None:
     sampled = price[:4]
     prices = parsed.table("Price")
     assert prices["rho, worst area"][1] == f"for a record of {AREAS[int(price.argmax())]}"
-    assert "4 areas with a sample" in prices["rho, median area"][1]
+    assert "half of the 4 sampled areas" in prices["rho, median area"][1]
     pairs = [
         (prices["rho"][0], float(g["rho"])),
         (prices["mu"][0], float(g["mu"])),

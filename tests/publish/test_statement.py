@@ -350,7 +350,7 @@ def test_figures_that_would_give_inputs_away_are_left_out(groups, pages) -> None
             assert not (shown - whole) & tokens, name
     parsed = Page(page)
     assert not [t for t in parsed.tables if t["caption"].startswith("Prices by area")]
-    rows = parsed.table("Left out for want of a source")
+    rows = parsed.table("Omitted, because")
     named = {n for [cell] in rows.values() for n in cell.split(", ")}
     assert named == {name for name, (_, inputs) in VARIABLES.items() if inputs}
     assert "No interval" in parsed.section("What a reader of the public file may compute")
@@ -415,7 +415,7 @@ def test_attack_figures_are_the_gaussian_trade_off_rounded_up(groups, pages, kin
             most = 100 * mpmath.ncdf(quantile + mu)
             assert most <= mpmath.mpf(shown[:-2]) <= most * (1 + mpmath.mpf("1e-3"))
             assert guess == rate
-    [shown] = re.findall(r"their largest difference, is at most ([\d.]+) ", parsed.text)
+    [shown] = re.findall(r"between the two rates: at most ([\d.]+) ", parsed.text)
     assert best <= float(shown) <= best * (1 + 1e-3)
     [right] = re.findall(r"right with a probability of at most ([\d.]+) ", parsed.text)
     assert (1 + best) / 2 <= float(right) <= (1 + best) / 2 * (1 + 2e-3)
@@ -464,12 +464,12 @@ def test_terms_of_the_claim_are_all_there(groups, pages) -> None:
     assert terms["Neighbouring data sets"] == NEIGHBOURS
     assert (terms["Unit"], terms["Areas"], terms["Draws"]) == ("household", str(M), "1")
     assert terms["Drawn"] == group.attrs["created_at"] + " (UTC)"
-    assert terms["By"].startswith(f"pymc_dp {versions['pymc_dp']} with ")
-    assert f"opendp {versions['opendp']}" in terms["By"]
+    assert terms["Software"].startswith(f"pymc_dp {versions['pymc_dp']} with ")
+    assert f"opendp {versions['opendp']}" in terms["Software"]
     assert terms["Declared range of the outcome"] == "0 to 1"
     assert terms["Mechanism"].startswith("joint") and terms["Calibrated"] == "no"
     calibrated = dict(Page(pages["calibrated"]).terms)["Calibrated"]
-    assert calibrated.startswith("to rho 0.01, by the method temper; ")
+    assert calibrated.startswith("to rho 0.01 by the method temper; ")
     undeclared = [row[0] for row in Page(pages["undeclared"]).table("Declared public").values()]
     assert undeclared == ["not declared"] * 4 + ["none needed", "not declared"]
     twice = Page(pages["twice"])
@@ -485,6 +485,29 @@ def test_plan_says_that_nothing_has_been_drawn(pages) -> None:
     assert terms["State"] == "planned: nothing has been drawn" and "Drawn" not in terms
     assert "one draw would be released" in parsed.text
     assert "Planned" not in pages["formal"] and "would be released" not in pages["formal"]
+
+
+def test_page_of_noisy_direct_estimates_speaks_of_them_and_of_no_posterior() -> None:
+    release = release_of(DECLARED, mechanism="noisy-direct", rho=0.1)
+    planned = Page(statement_html(release))
+    assert planned.title.strip().startswith("Planned")
+    release.draw()
+    assert release.released is not None
+    raw = statement_html(release)
+    parsed = Page(raw)
+    terms = dict(parsed.terms)
+    assert terms["Mechanism"].startswith("noisy-direct: direct estimates")
+    assert "released: the direct estimate plus random noise" in parsed.section("In short")
+    rows = parsed.table("Prices by area")
+    price = release.released["rho_respondent"]
+    assert set(rows) == set(AREA)
+    for area, (rho, *_) in rows.items():
+        value = price.sel(area=area).item()
+        assert value <= float(rho) <= value * (1 + 1e-3)
+    said = parsed.section("What a reader of the public file may compute")
+    assert "noisy_direct plus or minus z" in said and "2 Sigma" not in said
+    shown = traces(release.released["noisy_direct"].values, least=5)
+    assert not {look for look in shown if look in parsed.text}
 
 
 @pytest.mark.parametrize("kind", ["formal", "independent", "calibrated"])
@@ -606,7 +629,7 @@ def test_release_without_figures_by_area_has_a_page_without_them(groups, planned
         absent = absent[:2]
     parsed = Page(statement_html(group.drop_vars(absent, errors="ignore")))
     assert not [t for t in parsed.tables if t["caption"].startswith("Prices by area")]
-    assert "Figures of single areas are not published." in parsed.section("Area by area")
+    assert "Figures for single areas are not published." in parsed.section("Area by area")
     said = parsed.section("What a reader of the public file may compute")
     assert ("theta_smoothed_sd" in said) == (not planned) and "2 Sigma" in said
 
