@@ -109,7 +109,7 @@ def price_picture(price: Array, whole: float) -> Picture:
     ax.set_ylim(low / 1.3, whole * (whole / low) ** 0.15)
     margin = 0.02 * price.size
     ax.set_xlim(1 - margin, price.size + margin)
-    ticks = MaxNLocator(nbins=6, integer=True).tick_values(1, price.size)
+    ticks = np.asarray(MaxNLocator(nbins=6, integer=True).tick_values(1, price.size))
     ax.set_xticks([1, *ticks[(ticks > 1) & (ticks <= price.size)]])  # nobody is at rank 0
     ax.set_xlabel("areas, most costly first")
     ax.set_ylabel("price \N{GREEK SMALL LETTER RHO} (zCDP)")
