@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from pymc_dp._checks import name_some
@@ -9,6 +10,8 @@ from pymc_dp._checks import name_some
 # Separators that a header of a single column may have been written with.
 SEPARATORS = {";": "';'", "\t": "a tab", "|": "'|'", ",": "','"}
 SHOWN = 12
+# The beginning of a number. Of a record in the header's place no cell may be shown.
+NUMBER = r"\s*[-+]?[.,]?\d"
 
 
 def check_columns(
@@ -41,6 +44,11 @@ def check_columns(
     """
     wanted = list(dict.fromkeys(needed))
     absent = [name for name in wanted if name not in header]
+    if absent and any(re.match(NUMBER, name) for name in header):
+        raise ValueError(
+            f"{label} has no column {name_some(map(repr, absent))}: its first line has numbers "
+            "where names should be, as a record has; put a header above it"
+        )
     if absent:
         other = [mark for mark in SEPARATORS if mark in "".join(header) and mark != sep]
         if sep and len(header) == 1 and other:

@@ -50,3 +50,14 @@ def test_another_separator_is_guessed(mark):
 
 def test_nothing_near_is_no_guess():
     assert did_you_mean("w", ["area"]) == "" and did_you_mean("", []) == ""
+
+
+@pytest.mark.parametrize("cell", ["0.7391", " 12", "-1", ".5", "1e-5", "7"])
+def test_a_record_in_the_place_of_the_header_is_not_shown(cell):
+    """A file without a header would otherwise print its first respondent's answer."""
+    with pytest.raises(
+        ValueError, match=r"^a.csv has no column 'w': its first line has n"
+    ) as refused:
+        check_columns("a.csv", ["Kent", "Smith", cell], ["w"])
+    assert cell not in str(refused.value) and "Smith" not in str(refused.value)
+    check_columns("a.csv", ["w", "2019"], ["w"])
