@@ -155,7 +155,7 @@ def check_ledger(ledger: object) -> None:
         given = repr(ledger) if isinstance(ledger, str) else f"a {type(ledger).__name__}"
         raise TypeError(
             f"ledger must be a PrivacyLedger, not {given}: open the file of one with "
-            "PrivacyLedger(path), or create one with a budget"
+            "PrivacyLedger(path), or create one with create=True"
         )
 
 
