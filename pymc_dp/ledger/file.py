@@ -109,7 +109,7 @@ def create(path: Path, programme: Programme) -> None:
             for statement in SCHEMAS[FORMAT]:
                 connection.execute(statement)
             budget, conditional, name, cells, _ = programme
-            now, identity = datetime.now(UTC).isoformat(), secrets.token_hex(16)
+            now, identity = datetime.now(UTC).isoformat(), secrets.token_hex(8)
             connection.execute(
                 "INSERT INTO programme VALUES (1, ?, ?, ?, ?, ?, ?)",
                 (budget, conditional, now, name, identity, cells),
