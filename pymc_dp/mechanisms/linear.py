@@ -419,6 +419,12 @@ def linear_dataset(
     paid = price(plan, changes.matrix)
     rho = draws * float(paid.max())
     by_record = {"rho": paid, "unshrunk": law.unshrunk(changes.matrix)}
+    # What is left of a posterior mean that rounds to a constant: terms that cancel.
+    if paid.max() <= 1e-24 * by_record["unshrunk"].max():
+        raise ValueError(
+            "the target does not depend on the observed values: its draw says nothing of the "
+            "answers, and has no price; name with target= a variable that the data inform"
+        )
     if changes.area is not None and law.mechanism == "independent":
         # By area, as in Fay-Herriot models, a joint draw's price stands beside what is paid.
         by_record["rho"] = price(law.plan(bound, "joint"), changes.matrix)

@@ -22,7 +22,8 @@ import pytensor.tensor as pt
 
 from pymc_dp._typing import Array
 from pymc_dp.posterior.fay_herriot import GaussianPosterior, fay_herriot_posterior
-from pymc_dp.reading.derivatives import interpreted, slopes, specialised
+from pymc_dp.reading.derivatives import slopes, specialised
+from pymc_dp.reading.interpret import interpreted
 
 if TYPE_CHECKING:
     from pymc_dp.reading.symbolic import SymbolicModel

@@ -12,7 +12,6 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import io_toposort
@@ -21,6 +20,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.type import RandomType
 
 from pymc_dp.reading.degree import RULES, SCALAR_RULES, UNKNOWN, constant_value
+from pymc_dp.reading.interpret import interpreted
 
 
 class Curvature(Enum):
@@ -168,8 +168,7 @@ def _fill(node: Apply, bends: Bends) -> Curvature:
 
 def _sign(variable: Variable) -> int:
     """1 or -1 where all of a constant expression has that sign, else 0."""
-    mode = pytensor.compile.mode.Mode(linker="py", optimizer=None)
-    value = np.asarray(pytensor.function([], variable, mode=mode)())
+    [value] = interpreted([], [variable])()
     if (value >= 0).all():
         return 1
     return -1 if (value <= 0).all() else 0

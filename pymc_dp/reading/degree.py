@@ -10,26 +10,48 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.traversal import io_toposort
+from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.type import RandomType
+
+from pymc_dp._checks import name_some
 
 UNKNOWN = math.inf
 ZERO_SUM = "mean(value, axis=n_zerosum_axes) = 0"
 Rule = Callable[[Apply, Sequence[float]], float]
 
 
-def polynomial_degree(
-    outputs: Sequence[Variable], variables: Iterable[Variable]
-) -> tuple[list[float], str | None]:
+@dataclass(frozen=True)
+class Obstacle:
+    """The first operation that takes an expression beyond what is asked of it.
+
+    ``operation`` is its class, ``variables`` the names of the indeterminates that go into it, and
+    ``product`` says that it is a product of such, so that the degree is known and too high.
+    """
+
+    operation: str
+    variables: tuple[str, ...]
+    product: bool
+
+    def __str__(self) -> str:
+        """The operation and its variables in words."""
+        names = name_some(self.variables)
+        if not self.product:
+            return f"{self.operation} of {names}" if names else self.operation
+        power = len(self.variables) == 1
+        return f"{self.operation}, a {'power' if power else 'product'} of {names}"
+
+
+def polynomial_degree(outputs: Sequence[Variable], variables: Iterable[Variable]) -> list[float]:
     """Bound the joint polynomial degree of each output in the given variables.
 
     Parameters
@@ -40,38 +62,72 @@ def polynomial_degree(
 
     Returns
     -------
-    degree : list of float
+    list of float
         One bound an output, infinite where nothing is proven.
-    obstacle : str or None
-        The first operation without a rule, for the error message.
     """
-    known, obstacles = _walk(outputs, variables)
-    found = [obstacles[v] for v in outputs if v in obstacles]
-    return [known.get(v, 0.0) for v in outputs], found[0] if found else None
+    known = degrees(outputs, variables)
+    return [known.get(v, 0.0) for v in outputs]
 
 
 def degrees(outputs: Sequence[Variable], variables: Iterable[Variable]) -> dict[Variable, float]:
     """Bounds of every expression in the graph of the outputs; a constant may be left out."""
-    return _walk(outputs, variables)[0]
-
-
-def _walk(
-    outputs: Sequence[Variable], variables: Iterable[Variable]
-) -> tuple[dict[Variable, float], dict[Variable, str]]:
-    """Bounds of every expression, and the first obstacle on the way to each unknown one."""
     known = dict.fromkeys(variables, 1.0)
-    obstacles: dict[Variable, str] = {}
     for node in io_toposort([], outputs):
         if all(v in known for v in node.outputs):
             continue
         found = _degree(node, [known.get(v, 0.0) for v in node.inputs])
         if found > 0:
             known |= {v: found for v in node.outputs if v not in known}
-        if found == UNKNOWN:
-            earlier = [obstacles[v] for v in node.inputs if v in obstacles]
-            name = earlier[0] if earlier else _describe(node)
-            obstacles |= dict.fromkeys(node.outputs, name)
-    return known, obstacles
+    return known
+
+
+def first_obstacle(
+    output: Variable, variables: Mapping[str, Variable], most: float
+) -> Obstacle | None:
+    """What keeps an output from a degree of at most `most`; None if nothing does.
+
+    Parameters
+    ----------
+    output : Variable
+    variables : mapping of str to Variable
+        The indeterminates by name.
+    most : float
+    """
+    known = degrees([output], variables.values())
+    if known.get(output, 0.0) <= most:
+        return None
+    for node in io_toposort([], [output]):
+        entering = max((known.get(v, 0.0) for v in node.inputs), default=0.0)
+        if entering <= most < max(known.get(v, 0.0) for v in node.outputs):
+            break
+    product = not any(known.get(v, 0.0) == UNKNOWN for v in node.outputs)
+    if product:
+        node = _multiplication(node, known)
+    parts = set(ancestors(node.inputs))
+    names = tuple(name for name, v in variables.items() if v in parts)
+    return Obstacle(_describe(node), names, product)
+
+
+def _multiplication(node: Apply, known: Mapping[Variable, float]) -> Apply:
+    """What was multiplied before a power was taken of it, which says more than the power."""
+    while True:
+        [first, *more] = _varying(node, known)
+        if more or known[first] < 2 or first.owner is None:
+            return node
+        node = first.owner
+        while not _raises(node, known):  # it passes on the degree of an input, two or more
+            node = max(_varying(node, known), key=lambda v: known[v]).owner
+
+
+def _varying(node: Apply, known: Mapping[Variable, float]) -> list[Variable]:
+    return [v for v in dict.fromkeys(node.inputs) if known.get(v, 0.0) > 0]
+
+
+def _raises(node: Apply, known: Mapping[Variable, float]) -> bool:
+    """Whether an operation's degree is above that of each of its inputs."""
+    return max(known.get(v, 0.0) for v in node.outputs) > max(
+        known.get(v, 0.0) for v in node.inputs
+    )
 
 
 def _degree(node: Apply, degrees: Sequence[float]) -> float:
@@ -167,6 +223,11 @@ def _check(node: Apply, d: Sequence[float]) -> float:
     return d[0] if op.msg == ZERO_SUM or not any(d[1:]) else UNKNOWN
 
 
+def _assertion(node: Apply, d: Sequence[float]) -> float:
+    """What is asserted must be about constants, as above; the value itself passes unchanged."""
+    return d[0] if not any(d[1:]) else UNKNOWN
+
+
 def constant_value(variable: Variable) -> np.ndarray | None:
     """The value of a constant, looking through broadcasting; None if it is not one."""
     while variable.owner is not None:
@@ -217,6 +278,10 @@ RULES: dict[type, Rule] = {
         "pytensor.tensor.basic.MakeVector",
         "pytensor.tensor.basic.TensorFromScalar",
         "pytensor.tensor.basic.ScalarFromTensor",
+        # Entries of its matrices, each in one place, beside zeros.
+        "pytensor.tensor.slinalg.BlockDiagonal",
+        "pytensor.tensor.linalg.BlockDiagonal",
+        "pytensor.tensor.linalg.constructors.BlockDiagonal",
     ),
     **_rules(
         _first_only,
@@ -227,11 +292,18 @@ RULES: dict[type, Rule] = {
         "pytensor.tensor.basic.Alloc",
         "pytensor.tensor.basic.Split",
         "pytensor.tensor.basic.ExtractDiag",
+        # Each entry as often as constants say.
+        "pytensor.tensor.extra_ops.Repeat",
         "pytensor.tensor.subtensor.Subtensor",
         "pytensor.tensor.subtensor.AdvancedSubtensor",
         "pytensor.tensor.subtensor.AdvancedSubtensor1",
     ),
     **_rules(_check, "pymc.logprob.utils.CheckParameterValue"),
+    **_rules(
+        _assertion,
+        "pytensor.raise_op.Assert",
+        "pytensor.raise_op.CheckAndRaise",
+    ),
     **_rules(
         _first_two,
         "pytensor.tensor.subtensor.IncSubtensor",
@@ -245,6 +317,8 @@ RULES: dict[type, Rule] = {
         "pytensor.sparse.basic.StructuredDot",
         "pytensor.sparse.math.StructuredDot",
         "pytensor.sparse.math.Dot",
+        # Sums of products of an entry of one with an entry of the other.
+        "pytensor.tensor.signal.conv.Convolve1d",
     ),
     **_rules(
         _second_only,

@@ -22,6 +22,7 @@ from pytensor.tensor.math import Sum
 
 from pymc_dp._typing import Array
 from pymc_dp.reading.degree import degrees
+from pymc_dp.reading.interpret import interpreted
 from pymc_dp.reading.symbolic import SymbolicModel, fresh_input
 
 # Operations, linear in their first input, through which constant terms are looked for.
@@ -121,12 +122,6 @@ def slopes(terms: Sequence[Variable], target: Any, variables: list[Any]) -> Expr
     _, pushed = slope((target * weight).sum())
     products.append(pt.grad(pushed, weight, disconnected_inputs="ignore"))
     return Expressions(variables, direction, weight, gradients, products)
-
-
-def interpreted(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:
-    """A function that NumPy evaluates node by node."""
-    mode = pytensor.compile.mode.Mode(linker="py", optimizer=None)
-    return pytensor.function(list(inputs), list(outputs), mode=mode, on_unused_input="ignore")
 
 
 def specialised(

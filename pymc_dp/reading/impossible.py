@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.logprob.utils import CheckParameterValue, ParameterValueError
+from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.math import All
 
 from pymc_dp._checks import name_some
 from pymc_dp.reading.curvature import CONCAVE_KINDS, curvature
 from pymc_dp.reading.degree import ZERO_SUM, polynomial_degree
-from pymc_dp.reading.derivatives import interpreted
+from pymc_dp.reading.interpret import interpreted
 from pymc_dp.reading.symbolic import SymbolicModel, labels_of
 
 # What lies between an assertion and the conditions, one an entry, that it is made of.
@@ -59,7 +60,8 @@ def refuse_impossible(model: pm.Model, symbolic: SymbolicModel) -> None:
     """
     variables = [*symbolic.latents.values(), symbolic.data]
     origin = [np.zeros(v.type.shape) for v in variables]
-    asserted = list(_conditions(symbolic.terms, variables))
+    expressions = [*symbolic.terms.items(), (symbolic.target_name, symbolic.target)]
+    asserted = list(_conditions(expressions, variables))
     holds = interpreted(variables, [part for *_, part in asserted])(*origin)
     for (name, message, part), true in zip(asserted, holds, strict=True):
         if np.all(true):
@@ -77,7 +79,7 @@ def refuse_impossible(model: pm.Model, symbolic: SymbolicModel) -> None:
         for name, factor in symbolic.factors.items()
         if _quick(symbolic.terms[name])
         and (
-            polynomial_degree([factor], variables)[0][0] <= 2
+            polynomial_degree([factor], variables)[0] <= 2
             or curvature([factor], variables)[0] in CONCAVE_KINDS
         )
     ]
@@ -93,16 +95,16 @@ def refuse_impossible(model: pm.Model, symbolic: SymbolicModel) -> None:
 
 
 def _conditions(
-    terms: Mapping[str, Variable], variables: Iterable[Variable]
+    expressions: Iterable[tuple[str, Variable]], variables: Iterable[Variable]
 ) -> Iterator[tuple[str, str, Variable]]:
-    """What terms assert of constants: the term's name, the words, and a condition an entry."""
+    """What is asserted of constants: the expression's name, the words, a condition an entry."""
     known = list(variables)
-    for name, term in terms.items():
-        for node in io_toposort([], [term]):
-            if isinstance(node.op, CheckParameterValue) and node.op.msg != ZERO_SUM:
+    for name, expression in expressions:
+        for node in io_toposort([], [expression]):
+            if isinstance(node.op, CheckAndRaise) and node.op.msg != ZERO_SUM:
                 for part in _parts(node.inputs[1:]):
-                    if polynomial_degree([part], known)[0][0] == 0:
-                        yield name, node.op.msg, part
+                    if polynomial_degree([part], known)[0] == 0:
+                        yield name, node.op.msg or "an assertion", part
 
 
 def _parts(gathered: Iterable[Variable]) -> Iterator[Variable]:
@@ -118,7 +120,7 @@ def _entries(model: pm.Model, symbolic: SymbolicModel, name: str, wrong: Any) ->
     """Which entries of a variable are wrong, where there is one condition an entry."""
     shapes = {n: v.type.shape for n, v in symbolic.latents.items()}
     shape = (shapes | {symbolic.observed: symbolic.data.type.shape}).get(name, np.shape(wrong))
-    by_entry = symbolic.terms[name].type.ndim == len(shape)
+    by_entry = name in symbolic.terms and symbolic.terms[name].type.ndim == len(shape)
     if not shape or not by_entry or np.shape(wrong) != shape:
         return ""
     labels = labels_of(model, name, int(np.prod(shape)))[np.ravel(wrong)]

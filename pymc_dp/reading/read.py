@@ -19,18 +19,20 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
+from scipy.sparse.csgraph import connected_components
 
 from pymc_dp._checks import name_some, text_labels
 from pymc_dp._typing import Array
 from pymc_dp.posterior.fay_herriot import GaussianPosterior
 from pymc_dp.reading.arrow import read_arrow
-from pymc_dp.reading.degree import ZERO_SUM, polynomial_degree
-from pymc_dp.reading.derivatives import interpreted
+from pymc_dp.reading.degree import ZERO_SUM
 from pymc_dp.reading.hidden import refuse_hidden_data
 from pymc_dp.reading.impossible import refuse_impossible, refuse_impossible_values
+from pymc_dp.reading.interpret import interpreted
 from pymc_dp.reading.linear import LinearGaussian, read_linear
 from pymc_dp.reading.neighbours import check_neighbours
-from pymc_dp.reading.refusals import advice
+from pymc_dp.reading.refusals import why_not_gaussian
+from pymc_dp.reading.strangers import without_strangers
 from pymc_dp.reading.symbolic import NotLinearGaussianError as NotLinearGaussianError
 from pymc_dp.reading.symbolic import (
     SymbolicModel,
@@ -93,6 +95,8 @@ def hold(model: pm.Model, values: Mapping[str, float | Array], *, fitted: bool =
         number, shape = np.asarray(value, dtype=float), shape_of(model, name)
         if not np.isfinite(number).all():
             raise ValueError(f"the value to hold {name!r} at is not finite")
+        if model[name].dtype.startswith(("int", "uint", "bool")) and (number % 1).any():
+            raise ValueError(f"the value to hold {name!r} at must be whole")
         if number.shape not in ((), shape):
             raise ValueError(
                 f"{name!r} has shape {shape}, the value to hold it at {number.shape}: pass one "
@@ -144,6 +148,7 @@ def read_model(
         estimate[index] = symbolic.values
         return Reading(posterior, labels_of(model, target, estimate.size), estimate)
     linear = read_linear(symbolic)
+    _check_connection(symbolic, linear)
     dims = model.named_vars_to_dims.get(symbolic.observed, ())
     shape = tuple(symbolic.data.type.shape)
     direct = linear.direct_index()
@@ -166,7 +171,7 @@ def opened(model: pm.Model, target: str, observed: str | None) -> SymbolicModel:
     if target not in model.named_vars:
         raise ValueError(f"the model has no variable {target!r}")
     check_neighbours(model)
-    symbolic = symbolic_model(model, target, observed)
+    symbolic = without_strangers(model, symbolic_model(model, target, observed))
     if isinstance(model.rvs_to_values[model[symbolic.observed]], Constant):
         warnings.warn(
             f"the observed {symbolic.observed!r} is a constant array: sampling this model writes "
@@ -178,6 +183,18 @@ def opened(model: pm.Model, target: str, observed: str | None) -> SymbolicModel:
     return symbolic
 
 
+def _check_connection(symbolic: SymbolicModel, linear: LinearGaussian) -> None:
+    """Refuse a target that no chain of entries that are not zero joins to the data."""
+    _, group = connected_components(linear.precision, directed=False)
+    pulled = np.unique(group[np.unique(linear.cross.tocoo().row)])
+    if not linear.openly.nnz and not np.isin(group[np.unique(linear.target.indices)], pulled).any():
+        raise NotLinearGaussianError(
+            f"the target {symbolic.target_name!r} does not depend on the observed "
+            f"{symbolic.observed!r}: its draw says nothing of the answers, and has no price; name "
+            "with target= a variable that the data inform"
+        )
+
+
 def _labelled_index(symbolic: SymbolicModel, linear: LinearGaussian) -> np.ndarray | None:
     """The area with each observation's label, where target and data have the same labels."""
     labelled = symbolic.positions
@@ -187,17 +204,8 @@ def _labelled_index(symbolic: SymbolicModel, linear: LinearGaussian) -> np.ndarr
 
 
 def _prove(model: pm.Model, symbolic: SymbolicModel, observed: str | None) -> None:
-    variables = [*symbolic.latents.values(), symbolic.data]
-    joint = sum(symbolic.factors.values())
-    (density, target), obstacle = polynomial_degree([joint, symbolic.target], variables)
-    if density <= 2 and target <= 1:
-        return
-    hint = advice(model, symbolic, observed)
-    what = "log density" if density > 2 else f"target {symbolic.target_name!r}"
-    reason = f"first obstacle: {obstacle}" if obstacle else f"degree {max(density, target):.0f}"
-    raise NotLinearGaussianError(
-        f"the {what} is not proven Gaussian in latents and data ({reason}){hint}"
-    )
+    if why := why_not_gaussian(model, symbolic, observed):
+        raise NotLinearGaussianError(why)
 
 
 def _check_sums_to_zero(symbolic: SymbolicModel) -> None:

@@ -22,6 +22,8 @@ from pytensor.graph.replace import graph_replace
 
 from pymc_dp._checks import name_some, text_labels
 from pymc_dp._typing import Array
+from pymc_dp.reading.dims import constant_like, with_dims, without_dims
+from pymc_dp.reading.expand import written_out
 
 
 class NotLinearGaussianError(ValueError):
@@ -39,6 +41,14 @@ class NotLinearGaussianError(ValueError):
         ...
     NotLinearGaussianError: the model's log density is not quadratic ...
     """
+
+
+# What a likelihood must be, and what there is for answers that have another.
+LIKELIHOODS = (
+    "answers need a normal likelihood, as direct estimates of areas have with their sampling "
+    "variances (pymc_dp.hajek, then pm.Normal), or pymc_dp.private_direct, after which any model "
+    "may follow"
+)
 
 
 @dataclass(frozen=True)
@@ -80,29 +90,35 @@ def symbolic_model(model: pm.Model, target: str, observed: str | None = None) ->
     ValueError
         If `observed` is not an observed variable, is needed, or is not finite.
     """
-    if model.discrete_value_vars:
+    if found := [v.name for v in model.free_RVs if v.dtype.startswith(("int", "uint", "bool"))]:
         raise NotLinearGaussianError(
-            f"discrete variables: {name_some(v.name for v in model.discrete_value_vars)}"
+            f"discrete variables: {name_some(found)}; they have no Gaussian posterior: sum them "
+            f"out of the model, or hold them constant with fixed={{{found[0]!r}: value}}"
         )
     for rv in model.basic_RVs:
-        if isinstance(rv.owner.op, ZeroSumNormalRV) and model.rvs_to_transforms.get(rv) is None:
+        op: Any = rv.owner.op
+        sums_to_zero = isinstance(getattr(op, "core_op", op), ZeroSumNormalRV)
+        if sums_to_zero and model.rvs_to_transforms.get(rv) is None:
             raise NotLinearGaussianError(
                 f"{rv.name!r} sums to zero but is not transformed: its density holds on a part of "
-                "the space only"
+                "the space only; leave out transform= and default_transform="
             )
     narrow = [v.name for v in model.free_RVs if v.dtype != "float64"]
     if narrow:
-        raise NotLinearGaussianError(f"variables that are not of type float64: {name_some(narrow)}")
+        raise NotLinearGaussianError(
+            f"variables that are not of type float64: {name_some(narrow)}; make them with "
+            "dtype='float64'"
+        )
     confidential = observed_variable(model, observed)
     if confidential.dtype != "float64":
         raise NotLinearGaussianError(
-            f"the observed {confidential.name!r} is of type {confidential.dtype}"
+            f"the observed {confidential.name!r} is of type {confidential.dtype}: {LIKELIHOODS}"
         )
     data = model.rvs_to_values[confidential]
     if data.owner is not None:
         raise NotLinearGaussianError(
             f"the observed {confidential.name!r} is an expression of other values: pass the values "
-            "themselves in pm.Data, as floating-point numbers"
+            "themselves in pm.Data, as floating-point numbers and in the order of the dims"
         )
     values = np.asarray(held_value(data))
     if not np.isfinite(values).all():
@@ -111,17 +127,16 @@ def symbolic_model(model: pm.Model, target: str, observed: str | None = None) ->
     shapes = _shapes(model)
     latents = {rv.name: fresh_input(rv.name, shapes[rv.name]) for rv in model.free_RVs}
     y = fresh_input(confidential.name, values.shape)
-    swap: dict[Variable, Variable] = {
-        model.rvs_to_values[rv]: latents[rv.name] for rv in model.free_RVs
-    }
-    swap[data] = y
+    inputs = {model.rvs_to_values[rv]: latents[rv.name] for rv in model.free_RVs} | {data: y}
+    swap: dict[Variable, Variable] = {v: with_dims(new, v) for v, new in inputs.items()}
     variables = [*model.free_RVs, *model.observed_RVs, *model.potentials]
     try:
         terms = model.logp(vars=variables, sum=False)
     except ValueError as error:  # a random number that is no variable of the model, say
         raise NotLinearGaussianError(f"PyMC finds no log density: {error}") from error
     expressions = [*terms, *model.replace_rvs_by_values([model[target]])]
-    swapped = graph_replace(expressions, swap, strict=False)
+    swapped = without_dims(graph_replace(expressions, swap, strict=False))
+    swapped = written_out(swapped, [*latents.values(), y])
     by_name = dict(zip((v.name for v in variables), swapped[:-1], strict=True))
     return SymbolicModel(
         terms=by_name,
@@ -169,7 +184,7 @@ def with_constants(model: pm.Model, values: Mapping[str, Any]) -> pm.Model:
     vars(view).update(vars(model), rvs_to_initial_values={})
     with warnings.catch_warnings():  # it speaks of GP objects, of which nothing is used later
         warnings.filterwarnings("ignore", "Detected variables likely created by GP", UserWarning)
-        return pm.do(view, {name: np.asarray(value, dtype=float) for name, value in values.items()})
+        return pm.do(view, {k: constant_like(v, model[k]) for k, v in values.items()})
 
 
 def held_value(variable: Variable) -> Any:

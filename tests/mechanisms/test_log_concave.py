@@ -72,11 +72,11 @@ ACCEPTED = {
 REFUSED = {
     "Student": (
         lambda mu: pm.StudentT("theta", nu=4, mu=mu, sigma=0.5, dims="area"),
-        "'theta' is not proven log-concave in the latents$",
+        "'theta' is not proven log-concave in the latents; take a log-concave prior: normal, Lap",
     ),
     "Cauchy": (
         lambda mu: pm.Cauchy("theta", mu, 0.5, dims="area"),
-        "'theta' is not proven log-concave in the latents$",
+        "'theta' is not proven log-concave in the latents; take a log-concave prior: normal, Lap",
     ),
     "positive effects": (
         lambda mu: pm.Deterministic("theta", mu + pm.HalfNormal("u", dims="area"), dims="area"),
