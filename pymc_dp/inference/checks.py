@@ -37,16 +37,16 @@ def check_working(
     r"""Test exactly whether a release looks as if its working model were true.
 
     A working value need not be true for the release to be private, nor for
-    :func:`release_posterior` to be right; this says whether it was a good guess. It tests
+    :func:`~pymc_dp.release_posterior` to be right; this says whether it was a good guess. It tests
     sigma_u, sampling variances, covariates and normality together; the posterior of sigma_u says
     more of sigma_u, so look at both.
 
     Parameters
     ----------
     release : PrivateRelease, InferenceData, DataTree, Dataset, path, or a list of these
-        As for :func:`release_posterior`.
+        As for :func:`~pymc_dp.release_posterior`.
     formula, covariates
-        As for :func:`fay_herriot`.
+        As for :func:`~pymc_dp.fay_herriot`.
     sigma_u : float, optional
         The value to test, in the unit of the outcome; by default the working value that the
         release gives.
@@ -172,13 +172,13 @@ def compare_formulas(
     Parameters
     ----------
     release : PrivateRelease, InferenceData, DataTree, Dataset, path, or a list of these
-        As for :func:`release_posterior`.
+        As for :func:`~pymc_dp.release_posterior`.
     formulas : sequence of str
         Each with an intercept: ``["~ 1", "~ x", "~ x + z"]``.
     covariates : DataFrame, optional
-        As for :func:`fay_herriot`.
+        As for :func:`~pymc_dp.fay_herriot`.
     prior : PyMC distribution, optional
-        Prior of sigma_u under each formula; by default as for :func:`release_posterior`.
+        Prior of sigma_u under each formula; by default as for :func:`~pymc_dp.release_posterior`.
     sampling_variance : DataArray, Series or dict, optional
         ``D`` by area label; by default those that the release gives.
 
