@@ -23,8 +23,8 @@ def ranks(post: Any, *, k: int | None = None, level: float = 0.9) -> xr.Dataset:
     Parameters
     ----------
     post : InferenceData, DataTree or Dataset
-        Draws of ``theta`` with dims ``chain``, ``draw``, ``area``, as :func:`~pymc_dp.release_posterior`
-        or ``pm.sample`` return them.
+        Draws of ``theta`` with dims ``chain``, ``draw``, ``area``, as
+        :func:`~pymc_dp.release_posterior` or ``pm.sample`` return them.
     k : int, optional
         Also give the probability of being among the k largest.
     level : float
