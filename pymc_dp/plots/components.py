@@ -190,7 +190,7 @@ def plot_proviso(data: xr.Dataset, *, ax: Axes | None = None, delta: float | Non
         key.append((words, points))
     worst = int(np.argmax(found[0]))
     if np.isfinite(found[0, worst]):
-        figures = f"{round_up(found[0, worst])} for {round_up(printed[worst])}"
+        figures = f"{round_up(found[0, worst])}, printed {round_up(printed[worst])}"
         ax.annotate(
             f"{plain(data['area'].values[worst])}: {figures}",
             (printed[worst], found[0, worst]),

@@ -99,7 +99,7 @@ def plot_drivers(data: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel(r"share of the variance of $\log\rho$ over areas")
     m, unit = data.sizes["area"], plain(data.attrs["unit"])
     record = {"claim_words": data.attrs["claim"]}
-    claim_title(ax, f"What makes some of {m} areas costly, unit: {unit}", record)
+    claim_title(ax, f"What makes areas costly: {m} areas, unit: {unit}", record)
     return ax
 
 
@@ -155,18 +155,19 @@ def plot_frontier(
     if way not in ways:
         raise ValueError(f"no way {way!r} in the frontier")
     ax = new_axes(1, (7, 4.8))[0] if ax is None else ax
-    key = []
+    key, colors = [], {}
     for name, (color, style) in zip(ways, LINES, strict=False):
+        colors[name] = color
         [line] = ax.plot(grid, rmse.sel(way=name), color=color, linestyle=style, linewidth=1.8)
         key.append((plain(name), line))
     [now] = ax.plot(data["rho_now"], data["rmse_now"], "D", color="0.3", mfc="none", ms=8, mew=1.5)
-    key.append(("the draw as it is", now))
+    key.append(("the draw without calibration", now))
     if rho is not None:
         if not grid[0] <= rho <= grid[-1]:
             raise ValueError("the chosen rho lies outside the grid of the frontier")
         curve = rmse.sel(way=way).values
         height = np.exp(np.interp(np.log(rho), np.log(grid), np.log(curve)))
-        [chosen] = ax.plot(rho, height, "*", color=VERMILLION, ms=14, mec="0.2", mew=0.6)
+        [chosen] = ax.plot(rho, height, "*", color=colors[way], ms=14, mec="0.2", mew=0.6)
         key.append((f"chosen: {plain(way)}, rho {rounded(rho, 6)}", chosen))
     log_axis(ax, "x", ratio=grid[-1] / grid[0])
     log_axis(ax, "y", ratio=float(rmse.max() / rmse.min()))

@@ -28,7 +28,7 @@ from pymc_dp.plots.style import (
     new_axes,
     plain,
 )
-from pymc_dp.record.figures import draws_in_words, record_price
+from pymc_dp.record.figures import draws_in_words, record_price, released_name
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -161,7 +161,8 @@ def plot_release(
     from scipy.special import ndtri
 
     data, record = opened_release(data)
-    if "theta" not in data:
+    name = released_name(record)
+    if name not in data:
         raise ValueError("nothing drawn here: call draw() first")
     if "theta_smoothed" not in data:
         raise ValueError(
@@ -172,8 +173,8 @@ def plot_release(
     if not 0 < prob < 1:
         raise ValueError("prob must lie between 0 and 1")
     theta, smoothed = (
-        data[name].stack(sample=("chain", "draw")).transpose("sample", "area").values
-        for name in ("theta", "theta_smoothed")
+        data[drawn].stack(sample=("chain", "draw")).transpose("sample", "area").values
+        for drawn in (name, "theta_smoothed")
     )
     rank = np.argsort(smoothed.mean(axis=0), kind="stable")
     half = ndtri((1 + prob) / 2) * data["theta_smoothed_sd"].values[rank]
@@ -205,7 +206,8 @@ def plot_release(
     height = 72 * ax.bbox.height / ax.get_figure(root=True).dpi  # type: ignore[union-attr]
     room = m * LEGEND / max(height - LEGEND, LEGEND)
     ax.set_ylim(-0.8 - room, m - 0.2)
-    ax.set_xlabel(f"{record['target']} (unit of the outcome)")
+    noisy = name == "noisy_direct"
+    ax.set_xlabel(f"{'noisy ' if noisy else ''}{record['target']} (unit of the outcome)")
     if ribbon:
         ax.set_yticks([])
         ax.set_ylabel("areas, ordered by smoothed value")
@@ -219,7 +221,7 @@ def plot_release(
     words = (
         f"{100 * prob:.3g}% interval given the draw",
         "released draw, smoothed",
-        "released draw",
+        "noisy direct estimate" if noisy else "released draw",
     )
     key = zip(words, (interval, *middle, *dots), strict=True)
     legend(ax, key, loc="lower right", markerscale=2 if ribbon else 1)

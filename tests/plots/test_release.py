@@ -283,6 +283,21 @@ def test_range_of_the_outcome_is_marked_only_where_draws_pass_it(few) -> None:
     assert marks(group) == [0.0]
 
 
+def test_noisy_direct_estimates_are_pictured_and_called_so() -> None:
+    release = make(6, unsampled=1, assumptions=PUBLIC, mechanism="noisy-direct", rho=0.5)
+    with pytest.raises(ValueError, match=r"call draw\(\) first"):
+        plot_release(release)
+    release.draw()
+    assert release.released is not None
+    ax = plot_release(release, ax=free_axes())
+    rank = np.argsort(release.released["theta_smoothed"].values.squeeze(), kind="stable")
+    shown = line(ax, marker="D").get_xdata()
+    np.testing.assert_array_equal(shown, release.released["noisy_direct"].values.squeeze()[rank])
+    assert np.isnan(shown).sum() == 1  # without a sample there is nothing to add noise to
+    assert "noisy direct estimate" in words(ax)
+    assert ax.get_xlabel() == "noisy direct estimates (unit of the outcome)"
+
+
 def test_release_without_a_draw_is_refused(few) -> None:
     with pytest.raises(ValueError, match=r"nothing drawn here: call draw\(\) first"):
         plot_release(few.guarantee)
