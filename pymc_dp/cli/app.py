@@ -107,8 +107,10 @@ def release(args: argparse.Namespace) -> int:
     """Release estimates from a file of records."""
     declared, variance = declarations(args.declare), variance_of(args)
     check_model(args)
-    check_claim(declared, variance=variance, conditional=args.conditional)
     files = check_files(args, [args.outcome, args.weight])
+    check_claim(
+        declared, variance=variance, covariates=bool(files.used), conditional=args.conditional
+    )
     targets = Targets(args.out, args.table, args.plots)
     targets.check()
     ledger = None if args.ledger is None else open_ledger(args.ledger)

@@ -28,8 +28,8 @@ Sampling variances. With --rate, a public rate of an outcome of 0 and 1, they co
 the weights and that rate, as those of a plan. Without it they come from the outcomes.
 
 Claims. A claim is formal if a public source of the sampling variances and of sigma_u is
-declared; without one it is conditional (treating the variance components as fixed), and
-the true loss can be far larger than the figures:
+declared, and of covariates if there are any; without one it is conditional (treating these
+inputs as fixed), and the true loss can be far larger than the figures:
 
   pymc-dp release survey.csv --outcome smoker --weight w --area county --rate 0.15 \\
       --sigma-u 0.04 --out smoking.nc \\

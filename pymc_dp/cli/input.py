@@ -10,12 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pymc_dp.record.claims import (
-    ASSUMPTIONS,
-    check_assumptions,
-    claim_kind,
-    variance_components,
-)
+from pymc_dp.record.claims import ASSUMPTIONS, check_assumptions
 from pymc_dp.tables.columns import did_you_mean
 
 PICTURES = ("release.png", "rdp.png", "guarantee.png")
@@ -180,7 +175,9 @@ def percentage(value: float, option: str) -> str:
     return f"; {value:.15g} looks like a percentage: {option} {value / 100:.15g}?"
 
 
-def check_claim(declared: dict[str, str], *, variance: str, conditional: bool) -> None:
+def check_claim(
+    declared: dict[str, str], *, variance: str, covariates: bool, conditional: bool
+) -> None:
     """Refuse a declaration that cannot be true, and a conditional claim that nobody asked for.
 
     Raises
@@ -193,14 +190,15 @@ def check_claim(declared: dict[str, str], *, variance: str, conditional: bool) -
             "--declare sampling_variance: without a public --rate the sampling variances are "
             "computed from the confidential outcomes: nobody can declare them public; give --rate"
         )
-    components = variance_components(declared, plug_in=False)
-    if claim_kind(components) == "formal" or conditional:
+    needed = ["sigma_u", "sampling_variance", *["covariates"] * covariates]
+    absent = [name for name in needed if name not in declared]
+    if not absent or conditional:
         return
-    open_ones = [name for name, kind in components.items() if kind != "fixed"]
+    rate = "give a public --rate, and " if variance == "linearized" else ""
     raise ValueError(
-        f"the claim would be conditional, because nobody declares {' or '.join(open_ones)} public: "
+        f"the claim would be conditional, because nobody declares {' or '.join(absent)} public: "
         "if they come from the same answers, the true loss can be far larger than the figures. "
-        "For a formal claim give a public --rate, and name both sources: "
-        "--declare sigma_u=SOURCE sampling_variance=SOURCE. "
+        f"For a formal claim {rate}name the sources: "
+        f"--declare {' '.join(f'{name}=SOURCE' for name in needed)}. "
         "To release under a conditional claim, add --conditional"
     )

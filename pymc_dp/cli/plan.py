@@ -276,6 +276,8 @@ def _dearest(guarantee: xr.Dataset) -> str:
 def _formal_hint(planned: Plan) -> str:
     from pymc_dp.record.claims import read_record
 
-    components: dict[str, Any] = read_record(planned.release.guarantee.attrs)["variance_components"]
-    lacking = [f"{name}=SOURCE" for name, kind in components.items() if kind != "fixed"]
+    record = read_record(planned.release.guarantee.attrs)
+    components: dict[str, str] = record["variance_components"]
+    absent = [name for name, kind in components.items() if kind != "fixed"]
+    lacking = [f"{name}=SOURCE" for name in (*absent, *record.get("undeclared", ()))]
     return f"--declare {' '.join(lacking)}" if lacking else ""

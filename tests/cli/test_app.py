@@ -291,6 +291,18 @@ def test_one_missing_source_makes_the_claim_conditional(command, run):
     assert_one_error(run(*command), 2, "because nobody declares sigma_u public")
 
 
+def test_covariates_without_a_source_make_the_claim_conditional(pumas, run, tmp_path):
+    command = [a for a in pumas if not str(a).startswith("covariates=")]
+    command += ["--out", tmp_path / "a.nc"]
+    assert_one_error(
+        run(*command), 2, "because nobody declares covariates public", "covariates=SOURCE"
+    )
+    assert run(*command, "--formula", "~ 1")[0] == 0
+    command[-1] = tmp_path / "b.nc"
+    assert run(*command, "--conditional")[0] == 0
+    assert read_record(group_of(tmp_path / "b.nc").attrs)["claim"] == "conditional"
+
+
 def test_variances_computed_from_the_outcomes_cannot_be_declared_public(records, run, tmp_path):
     arguments = ["release", records, *COLUMNS, *MODEL, *DECLARE, "--out", tmp_path / "a.nc"]
     for more in ([], ["--conditional"], ["--variance", "linearized"]):

@@ -225,6 +225,16 @@ def test_the_claim_is_said_and_what_a_formal_one_lacks(records, run, tmp_path):
     assert set(planned_table(tmp_path / "plan.csv")["claim"]) == {"formal"}
 
 
+def test_covariates_without_a_source_are_named_too(records, run, tmp_path):
+    covariates = datasets.state_covariates(8)
+    covariates.rename_axis("area").to_csv(tmp_path / "x.csv")
+    command = ["plan", records, *COLUMNS, *MODEL, "--covariates", tmp_path / "x.csv", *FORMAL]
+    _, out, _ = run(*command, "--formula", "~ college")
+    assert "for a formal claim --declare covariates=SOURCE" in flat(out)
+    _, out, _ = run(*command)
+    assert "claim formal" in flat(out)
+
+
 def test_a_target_that_is_met_as_it_is_touches_nothing(frame, records, run):
     command = ["plan", records, *COLUMNS, *MODEL]
     rho = priced(frame).guarantee["rho"].item()
