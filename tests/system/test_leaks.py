@@ -341,7 +341,7 @@ def failing_calls(folder):
         "no variable 'nothing'": lambda: PrivateRelease(fine, 0.02, target="nothing"),
         "not free variables": lambda: PrivateRelease(fine, 0.02, fixed={"sigma": 1.0}),
         "first obstacle": read(heavy),
-        "degree 4": read(curved),
+        "a power of theta": read(curved),
         "a constant of the model": read(shifted, target="mean"),
         "1 observed values are not finite": read(outside),
         "has been drawn": release.draw,
