@@ -375,7 +375,7 @@ def scipy_draw(target, rng):
 @pytest.mark.parametrize("flawed", [float_noise_before_the_map, float_draw, numpy_draw, scipy_draw])
 def test_noise_added_in_floats_is_caught_by_the_lattice_test(joint, flawed):
     sampler = flawed(joint[0], np.random.default_rng(5))
-    got = lattice_test(joint[0], sampler=sampler, draws=4_000, confidence=SURE)
+    got = lattice_test(joint[0], sampler=sampler, draws=10_000, confidence=SURE)
     assert not got.passed
     assert min(got.off_lattice) > 0
     # The digits alone tell the data sets apart better than the claim allows any attack to.
