@@ -651,7 +651,7 @@ def releases(put):
     moved = direct["sensitivity"]
     model = pdp.fay_herriot(direct, "~ college", covariates, sigma_u=0.03)
     put.text("model.txt", f"{model}\n{sorted(model.named_vars)}\n{model.coords}\n")
-    ledger = pdp.PrivacyLedger(Path("a.ledger"), 5.0, conditional=True)
+    ledger = pdp.PrivacyLedger(Path("a.ledger"), 5.0, conditional=True, create=True)
     for mechanism in ("joint", "independent"):
         options = {"mechanism": mechanism, "assumptions": DECLARED}
         release = pdp.PrivateRelease(model, moved, **options)
@@ -715,10 +715,10 @@ def releases(put):
 def ledgers(put):
     import pymc_dp as pdp
 
-    ledger = pdp.PrivacyLedger(Path("programme.ledger"), rho=1.0)
+    ledger = pdp.PrivacyLedger(Path("programme.ledger"), rho=1.0, create=True)
     ledger.charge(0.25, label="first", record={"a": [1, None, "x"]})
-    ledger.charge(0.5, label="north", population="North")
-    ledger.charge(0.125, label="south", population="south ")
+    ledger.charge(0.5, label="north", part="North")
+    ledger.charge(0.125, label="south", part="south ")
     put.value("ledger", ledger)
     put.value("figures", [ledger.budget, ledger.spent, ledger.remaining, ledger.epsilon(1e-6)])
     put.value("frame", ledger.to_dataframe())
@@ -733,8 +733,8 @@ def ledgers(put):
     put.refuse("broken", pdp.PrivacyLedger, Path("broken.ledger"))
     direct = small()
     release = pdp.PrivateRelease(pdp.fay_herriot(direct, sigma_u=0.03), direct["sensitivity"])
-    put.refuse("spent", release.draw, ledger=pdp.PrivacyLedger(Path("poor.ledger"), 1e-3,
-                                                               conditional=True))  # fmt: skip
+    poor = pdp.PrivacyLedger(Path("poor.ledger"), 1e-3, create=True, conditional=True)
+    put.refuse("spent", release.draw, ledger=poor)
 
 
 @section
@@ -807,7 +807,7 @@ def noisy(put):
     import pymc_dp as pdp
 
     direct, covariates = small(), state()[1]
-    ledger = pdp.PrivacyLedger(Path("noisy.ledger"), rho=1.0)
+    ledger = pdp.PrivacyLedger(Path("noisy.ledger"), rho=1.0, create=True)
     put.value("direct/formal", pdp.private_direct(direct, rho=0.1, ledger=ledger,
                                                   assumptions=DECLARED))  # fmt: skip
     put.value("direct/conditional", pdp.private_direct(direct, rho=0.5))
